@@ -34,15 +34,23 @@ func newLive(t testing.TB, rules []policy.Rule) (lim *headgate.Limiter, keyText 
 	if keyText, err = identity.NewKey(); err != nil {
 		t.Fatal(err)
 	}
-	records := []identity.KeyRecord{{Digest: digester.Digest(keyText), Key: identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"}}}
+	records := []identity.KeyRecord{{Digest: digester.Digest(keyText),
+		Key: identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"}}}
 	for i := range 10_000 {
-		records = append(records, identity.KeyRecord{Digest: identity.Digest{byte(i), byte(i >> 8), 1}, Key: identity.Key{ID: fmt.Sprint("k_", i)}})
+		records = append(records, identity.KeyRecord{
+			Digest: identity.Digest{byte(i), byte(i >> 8), 1},
+			Key:    identity.Key{ID: fmt.Sprint("k_", i)},
+		})
 	}
 	ring := &identity.Keyring{}
 	if err := ring.Replace(records); err != nil {
 		t.Fatal(err)
 	}
-	who, err := identity.New(identity.Options{Keys: ring, Digester: digester, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	who, err := identity.New(identity.Options{
+		Keys:           ring,
+		Digester:       digester,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,12 +68,17 @@ func newLive(t testing.TB, rules []policy.Rule) (lim *headgate.Limiter, keyText 
 func trips(keyText string) map[string]headgate.Request {
 	clean := "/v1/customers/cus_1234567890abcdef/sources"
 	return map[string]headgate.Request{
-		"address":   {Method: "GET", Target: clean, Peer: trial.Client, Header: http.Header{"User-Agent": {"x"}}},
-		"forwarded": {Method: "GET", Target: clean, Peer: netip.MustParseAddr("10.0.0.1"), Header: http.Header{"X-Forwarded-For": {"203.0.113.9, 10.1.1.1"}}},
-		"key":       {Method: "GET", Target: clean, Peer: trial.Client, Header: http.Header{"X-Api-Key": {keyText}}},
-		"dirty":     {Method: "GET", Target: "//v1/./%63ustomers/cus_1/sources?x=1", Peer: trial.Client},
-		"unknown":   {Method: "GET", Target: "/no/such/path/anywhere", Peer: trial.Client},
-		"invalid":   {Method: "GET", Target: "/v1/%00", Peer: trial.Client},
+		"address": {Method: "GET", Target: clean, Peer: trial.Client, Header: http.Header{"User-Agent": {"x"}}},
+		"forwarded": {
+			Method: "GET",
+			Target: clean,
+			Peer:   netip.MustParseAddr("10.0.0.1"),
+			Header: http.Header{"X-Forwarded-For": {"203.0.113.9, 10.1.1.1"}},
+		},
+		"key":     {Method: "GET", Target: clean, Peer: trial.Client, Header: http.Header{"X-Api-Key": {keyText}}},
+		"dirty":   {Method: "GET", Target: "//v1/./%63ustomers/cus_1/sources?x=1", Peer: trial.Client},
+		"unknown": {Method: "GET", Target: "/no/such/path/anywhere", Peer: trial.Client},
+		"invalid": {Method: "GET", Target: "/v1/%00", Peer: trial.Client},
 	}
 }
 

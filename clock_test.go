@@ -73,7 +73,8 @@ func TestClockStepMovesNoBudget(t *testing.T) {
 	var want string
 	for _, step := range clockSteps {
 		d := newDated()
-		b := trial.New(t, []string{"GET /v1/items/{id}"}, limits[:1], func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		b := trial.New(t, []string{"GET /v1/items/{id}"}, limits[:1],
+			func(o *headgate.Options) { o.Policies, o.Now = d, nil })
 		d.options.Endpoints = b.Table
 		d.change(t, limits[0])
 		counts := []int{d.admitted(b, 10*time.Second)}
@@ -98,9 +99,11 @@ func TestClockStepMovesNoBudget(t *testing.T) {
 func TestRulesExpireByTheWallClock(t *testing.T) {
 	for _, step := range clockSteps {
 		d := newDated()
-		b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}},
+			func(o *headgate.Options) { o.Policies, o.Now = d, nil })
 		d.options.Endpoints = b.Table
-		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 7}, policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9, Expires: trial.Epoch.Add(2 * time.Hour)})
+		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 7},
+			policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 9, Expires: trial.Epoch.Add(2 * time.Hour)})
 		limit := func() int64 {
 			decision := b.Get("/v1/items/1")
 			return decision.Policies().Rule(decision.Verdicts()[0].Rule).Limit
@@ -121,13 +124,15 @@ func TestRulesExpireByTheWallClock(t *testing.T) {
 func TestAllowancesEndByTheWallClock(t *testing.T) {
 	for _, step := range clockSteps {
 		d := newDated()
-		b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) { o.Policies, o.Now = d, nil })
+		b := trial.New(t, []string{"GET /v1/items/{id}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}},
+			func(o *headgate.Options) { o.Policies, o.Now = d, nil })
 		d.options.Endpoints = b.Table
 		d.change(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Burst: 1})
 		d.ahead = step
 		d.elapsed += time.Second
 		until := d.wall().Add(time.Minute)
-		state, _, err := b.Grant(t.Context(), inspect.Query{Endpoint: "GET /v1/items/{id}", Address: trial.Client}, 5, until, func(inspect.Bucket) error { return nil })
+		state, _, err := b.Grant(t.Context(), inspect.Query{Endpoint: "GET /v1/items/{id}", Address: trial.Client}, 5,
+			until, func(inspect.Bucket) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,15 +161,16 @@ func remaining(b *trial.Bench) int64 {
 func TestStagesAreTimedWhereTheyAreAskedFor(t *testing.T) {
 	type mark struct{}
 	var seen []*headgate.Stages
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 100}}, func(o *headgate.Options) {
-		o.Time = func(ctx context.Context, r *headgate.Request) *headgate.Stages {
-			if ctx.Value(mark{}) == nil {
-				return nil
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 100}},
+		func(o *headgate.Options) {
+			o.Time = func(ctx context.Context, r *headgate.Request) *headgate.Stages {
+				if ctx.Value(mark{}) == nil {
+					return nil
+				}
+				return &headgate.Stages{Note: r.Target}
 			}
-			return &headgate.Stages{Note: r.Target}
-		}
-		o.Observe = func(_ *headgate.Request, d *headgate.Decision) { seen = append(seen, d.Stages) }
-	})
+			o.Observe = func(_ *headgate.Request, d *headgate.Decision) { seen = append(seen, d.Stages) }
+		})
 	timed, plain := context.WithValue(context.Background(), mark{}, true), context.Background()
 	request := func(target string) headgate.Request {
 		return headgate.Request{Method: "GET", Target: target, Peer: netip.MustParseAddr("192.0.2.1")}

@@ -17,66 +17,81 @@ const module = "github.com/headgate-io/headgate"
 // identity, policy, key, bucket, charge, headgate, doors); an import points left. To
 // bend it, edit this table in the same commit and say why.
 var allowed = map[string][]string{
-	"endpoint":                {"internal/edits", "internal/paramname"},
-	"endpoint/pattern":        {"endpoint"}, // templates from the patterns of routers
-	"identity":                {},
-	"identity/region":         {"internal/clip"},
-	"rate":                    {}, // vocabulary: what a limit is, in exact integers
-	"key":                     {},
-	"body":                    {"internal/paramname"}, // what doors find in bodies; the pipeline never sees one
-	"internal/paramname":      {},                     // which names of parameters servers take for one another
-	"internal/clip":           {},
-	"internal/edits":          {},
-	"internal/live":           {},
-	"internal/livelog":        {},
-	"internal/steady":         {},
-	"internal/problem":        {},
-	"internal/override":       {}, // which fields of a request ask for another target
-	"policy":                  {"endpoint", "rate", "internal/clip", "internal/edits", "internal/live", "internal/steady"},
-	"policy/file":             {"policy", "internal/clip"},
-	"policy/sql":              {"policy", "internal/clip"},
-	"bucket":                  {"key", "rate"},
-	"bucket/memory":           {"bucket", "key", "rate"},
-	"bucket/buckettest":       {"bucket", "key", "rate", "internal/race"},
-	"bucket/lease":            {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
-	"bucket/report":           {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
-	"bucket/gossip":           {"bucket", "bucket/internal/accounts", "key", "rate"}, // messages come and go by one method of the caller's
-	"bucket/redis":            {"bucket", "bucket/lease", "bucket/report", "rate"},   // answers questions for leases, and charges reports; a client of the server comes from outside, as one method
-	"internal/deadline":       {},
-	"bucket/scoped":           {"bucket", "bucket/gossip", "bucket/lease", "bucket/report", "key", "rate", "internal/deadline"}, // decides which of the others to ask
+	"endpoint":           {"internal/edits", "internal/paramname"},
+	"endpoint/pattern":   {"endpoint"}, // templates from the patterns of routers
+	"identity":           {},
+	"identity/region":    {"internal/clip"},
+	"rate":               {}, // vocabulary: what a limit is, in exact integers
+	"key":                {},
+	"body":               {"internal/paramname"}, // what doors find in bodies; the pipeline never sees one
+	"internal/paramname": {},                     // which names of parameters servers take for one another
+	"internal/clip":      {},
+	"internal/edits":     {},
+	"internal/live":      {},
+	"internal/livelog":   {},
+	"internal/steady":    {},
+	"internal/problem":   {},
+	"internal/override":  {}, // which fields of a request ask for another target
+	"policy": {"endpoint", "rate", "internal/clip", "internal/edits", "internal/live",
+		"internal/steady"},
+	"policy/file":       {"policy", "internal/clip"},
+	"policy/sql":        {"policy", "internal/clip"},
+	"bucket":            {"key", "rate"},
+	"bucket/memory":     {"bucket", "key", "rate"},
+	"bucket/buckettest": {"bucket", "key", "rate", "internal/race"},
+	"bucket/lease":      {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
+	"bucket/report":     {"bucket", "bucket/internal/accounts", "bucket/internal/outbox", "rate"},
+	// messages come and go by one method of the caller's
+	"bucket/gossip": {"bucket", "bucket/internal/accounts", "key", "rate"},
+	// answers questions for leases, and charges reports; a client of the server comes from outside,
+	// as one method
+	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "rate"},
+	"internal/deadline": {},
+	// decides which of the others to ask
+	"bucket/scoped": {"bucket", "bucket/gossip", "bucket/lease", "bucket/report", "key", "rate",
+		"internal/deadline"},
 	"simulate":                {"bucket", "bucket/gossip", "bucket/lease", "bucket/report", "key", "rate"},
 	"charge/internal/subject": {"identity", "policy"},
-	"charge":                  {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "penalty", "policy", "rate", "slot"},
-	"reservation":             {"charge", "key", "rate"},
-	"slot":                    {"key"}, // when who was refused may come again
-	"penalty":                 {"key"}, // who was denied again and again, and is blocked for a time
+	"charge": {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "penalty", "policy",
+		"rate", "slot"},
+	"reservation": {"charge", "key", "rate"},
+	"slot":        {"key"}, // when who was refused may come again
+	"penalty":     {"key"}, // who was denied again and again, and is blocked for a time
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
-	"":                 {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate", "penalty", "reservation", "slot", "internal/steady"},
+	"": {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
+		"penalty", "reservation", "slot", "internal/steady"},
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},
 	"internal/sfv":     {}, // Lists of RFC 9651
-	"httplimit":        {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule", "internal/problem", "internal/refusal", "internal/sfv"},
+	"httplimit": {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule",
+		"internal/problem", "internal/refusal", "internal/sfv"},
 	"gateway/upstream": {}, // connections to the API: it knows neither limits nor net/http
-	"gateway":          {"", "endpoint", "gateway/upstream", "httplimit", "internal/clip", "internal/override", "internal/problem", "internal/refusal"},
-	"internal/conns":   {},
-	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
-	"serve/spoe":       {"internal/conns", "serve/decisions"},
-	"serve/decisions":  {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem", "internal/refusal", "reservation"},
-	"proofs":           {},                                 // no Go but a test
-	"pace":             {"internal/sfv", "pace/telemetry"}, // the callers' side: it knows servers by their answers, and what clients say of each other
-	"pace/telemetry":   {},
+	"gateway": {"", "endpoint", "gateway/upstream", "httplimit", "internal/clip", "internal/override",
+		"internal/problem", "internal/refusal"},
+	"internal/conns": {},
+	"serve/resp":     {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
+	"serve/spoe":     {"internal/conns", "serve/decisions"},
+	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem",
+		"internal/refusal", "reservation"},
+	"proofs": {}, // no Go but a test
+	// the callers' side: it knows servers by their answers, and what clients say of each other
+	"pace":           {"internal/sfv", "pace/telemetry"},
+	"pace/telemetry": {},
 
 	"bucket/internal/accounts": {"key"},    // what one replica knows of shared buckets
 	"bucket/internal/outbox":   {"bucket"}, // what it tells the authority of them
 
-	"internal/trial":      {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy", "reservation"}, // a Limiter for tests
-	"internal/routertest": {"", "identity"},                                                                                   // what middleware for routers has to do
-	"internal/imports":    {},                                                                                                 // this table, as a test
-	"internal/mortal":     {},                                                                                                 // processes that end with the test that started them
-	"internal/freeport":   {},                                                                                                 // ports for servers that tests start
-	"internal/race":       {},                                                                                                 // whether the race detector watches a test
-	"internal/redistest":  {"internal/freeport", "internal/mortal"},                                                           // real servers for tests
+	// a Limiter for tests
+	"internal/trial": {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy",
+		"reservation"},
+	"internal/routertest": {"", "identity"}, // what middleware for routers has to do
+	"internal/imports":    {},               // this table, as a test
+	// processes that end with the test that started them
+	"internal/mortal":    {},
+	"internal/freeport":  {},                                       // ports for servers that tests start
+	"internal/race":      {},                                       // whether the race detector watches a test
+	"internal/redistest": {"internal/freeport", "internal/mortal"}, // real servers for tests
 }
 
 // TestImportsPointLeft fails when an arrow runs back, or when a package stands

@@ -20,7 +20,8 @@ import (
 
 // begin: scoped
 // newReplica is one of several processes that share buckets on a server.
-func newReplica(server redis.Evaler, secret []byte, replicas func() int, endpoints *endpoint.Table, rules []policy.Rule) (*headgate.Limiter, error) {
+func newReplica(server redis.Evaler, secret []byte, replicas func() int, endpoints *endpoint.Table,
+	rules []policy.Rule) (*headgate.Limiter, error) {
 	local, err := memory.New(memory.Options{})
 	if err != nil {
 		return nil, err
@@ -78,15 +79,17 @@ func Example_scopes() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := newReplica(away{}, []byte("a secret of sixteen or more bytes"), func() int { return 2 }, endpoints, []policy.Rule{
-		{Endpoint: policy.Default, Limit: 10, Per: time.Minute, Scope: policy.Strict, OnStoreLoss: policy.LossOpen},
-	})
+	limiter, err := newReplica(away{}, []byte("a secret of sixteen or more bytes"), func() int { return 2 }, endpoints,
+		[]policy.Rule{
+			{Endpoint: policy.Default, Limit: 10, Per: time.Minute, Scope: policy.Strict, OnStoreLoss: policy.LossOpen},
+		})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for range 6 {
-		d := limiter.Check(context.Background(), headgate.Request{Method: "POST", Target: "/v1/payments", Peer: netip.MustParseAddr("192.0.2.1")})
+		d := limiter.Check(context.Background(),
+			headgate.Request{Method: "POST", Target: "/v1/payments", Peer: netip.MustParseAddr("192.0.2.1")})
 		fmt.Println(d.Allowed, d.Reason)
 	}
 	// Output:

@@ -47,7 +47,8 @@ func TestCheckAnswersEachKindOfRequest(t *testing.T) {
 			b := trial.New(t, templates, rules, c.options)
 			d := b.Check(context.Background(), headgate.Request{Method: c.method, Target: c.target, Peer: trial.Client})
 			if d.Allowed != c.allowed || d.Reason != c.reason {
-				t.Errorf("Check(%s %s) = %v, %v, want %v, %v", c.method, c.target, d.Allowed, d.Reason, c.allowed, c.reason)
+				t.Errorf("Check(%s %s) = %v, %v, want %v, %v", c.method, c.target, d.Allowed, d.Reason,
+					c.allowed, c.reason)
 			}
 		})
 	}
@@ -80,7 +81,8 @@ var customerSpellings = []string{
 func TestA3AnyMixtureOfSpellingsIsOneBudget(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4, 5} {
 		random := rand.New(rand.NewPCG(seed, 3))
-		b := trial.New(t, trial.StripeTemplates(t), []policy.Rule{{Endpoint: "GET /v1/customers/{customer}", Limit: 5, Burst: 8}})
+		b := trial.New(t, trial.StripeTemplates(t),
+			[]policy.Rule{{Endpoint: "GET /v1/customers/{customer}", Limit: 5, Burst: 8}})
 		admitted, sent := 0, 0
 		for b.Now.Sub(trial.Epoch) < 10*time.Second {
 			b.Now = b.Now.Add(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
@@ -96,10 +98,12 @@ func TestA3AnyMixtureOfSpellingsIsOneBudget(t *testing.T) {
 			// for the token that is still growing.
 			bound := 8 + int(5*b.Now.Sub(trial.Epoch).Seconds())
 			if admitted > bound {
-				t.Fatalf("seed %d: admitted %d of %d within %v, want at most %d", seed, admitted, sent, b.Now.Sub(trial.Epoch), bound)
+				t.Fatalf("seed %d: admitted %d of %d within %v, want at most %d", seed, admitted, sent,
+					b.Now.Sub(trial.Epoch), bound)
 			}
 			if sent > 1000 && admitted < bound-1 {
-				t.Fatalf("seed %d: admitted %d of %d within %v, want at least %d", seed, admitted, sent, b.Now.Sub(trial.Epoch), bound-1)
+				t.Fatalf("seed %d: admitted %d of %d within %v, want at least %d", seed, admitted, sent,
+					b.Now.Sub(trial.Epoch), bound-1)
 			}
 		}
 	}
@@ -237,19 +241,70 @@ func TestSubjectsShareBuckets(t *testing.T) {
 		first, then  headgate.Request
 		shareABucket bool
 	}{
-		"two addresses, per ip":                {rule: policy.Rule{Subject: policy.SubjectIP}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
-		"two addresses, per endpoint":          {rule: policy.Rule{Subject: policy.SubjectEndpoint}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}, shareABucket: true},
-		"two addresses, per project":           {rule: policy.Rule{Subject: policy.SubjectProject}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
-		"two addresses of the unknown region":  {rule: policy.Rule{Subject: policy.SubjectRegion}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}, shareABucket: true},
-		"one identifier from two addresses":    {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client, Identifier: "ann"}, then: headgate.Request{Peer: other, Identifier: "ann"}, shareABucket: true},
-		"two identifiers from one address":     {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client, Identifier: "ann"}, then: headgate.Request{Peer: trial.Client, Identifier: "bob"}},
-		"no identifier falls to the address":   {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: trial.Client}, shareABucket: true},
-		"no identifier, another address":       {rule: policy.Rule{Subject: policy.SubjectIdentifier}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
-		"neighbours in one IPv6 /64":           {first: headgate.Request{Peer: netip.MustParseAddr("2001:db8::1")}, then: headgate.Request{Peer: netip.MustParseAddr("2001:db8::2")}, shareABucket: true},
-		"neighbouring IPv6 /64":                {first: headgate.Request{Peer: netip.MustParseAddr("2001:db8::1")}, then: headgate.Request{Peer: netip.MustParseAddr("2001:db8:0:1::1")}},
-		"IPv4 and its mapped form":             {first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: netip.MustParseAddr("::ffff:192.0.2.7")}, shareABucket: true},
-		"no peer at all, twice":                {shareABucket: true},
-		"principal and address, two addresses": {rule: policy.Rule{Subject: policy.SubjectPrincipalIP}, first: headgate.Request{Peer: trial.Client}, then: headgate.Request{Peer: other}},
+		"two addresses, per ip": {
+			rule:  policy.Rule{Subject: policy.SubjectIP},
+			first: headgate.Request{Peer: trial.Client},
+			then:  headgate.Request{Peer: other},
+		},
+		"two addresses, per endpoint": {
+			rule:         policy.Rule{Subject: policy.SubjectEndpoint},
+			first:        headgate.Request{Peer: trial.Client},
+			then:         headgate.Request{Peer: other},
+			shareABucket: true,
+		},
+		"two addresses, per project": {
+			rule:  policy.Rule{Subject: policy.SubjectProject},
+			first: headgate.Request{Peer: trial.Client},
+			then:  headgate.Request{Peer: other},
+		},
+		"two addresses of the unknown region": {
+			rule:         policy.Rule{Subject: policy.SubjectRegion},
+			first:        headgate.Request{Peer: trial.Client},
+			then:         headgate.Request{Peer: other},
+			shareABucket: true,
+		},
+		"one identifier from two addresses": {
+			rule:         policy.Rule{Subject: policy.SubjectIdentifier},
+			first:        headgate.Request{Peer: trial.Client, Identifier: "ann"},
+			then:         headgate.Request{Peer: other, Identifier: "ann"},
+			shareABucket: true,
+		},
+		"two identifiers from one address": {
+			rule:  policy.Rule{Subject: policy.SubjectIdentifier},
+			first: headgate.Request{Peer: trial.Client, Identifier: "ann"},
+			then:  headgate.Request{Peer: trial.Client, Identifier: "bob"},
+		},
+		"no identifier falls to the address": {
+			rule:         policy.Rule{Subject: policy.SubjectIdentifier},
+			first:        headgate.Request{Peer: trial.Client},
+			then:         headgate.Request{Peer: trial.Client},
+			shareABucket: true,
+		},
+		"no identifier, another address": {
+			rule:  policy.Rule{Subject: policy.SubjectIdentifier},
+			first: headgate.Request{Peer: trial.Client},
+			then:  headgate.Request{Peer: other},
+		},
+		"neighbours in one IPv6 /64": {
+			first:        headgate.Request{Peer: netip.MustParseAddr("2001:db8::1")},
+			then:         headgate.Request{Peer: netip.MustParseAddr("2001:db8::2")},
+			shareABucket: true,
+		},
+		"neighbouring IPv6 /64": {
+			first: headgate.Request{Peer: netip.MustParseAddr("2001:db8::1")},
+			then:  headgate.Request{Peer: netip.MustParseAddr("2001:db8:0:1::1")},
+		},
+		"IPv4 and its mapped form": {
+			first:        headgate.Request{Peer: trial.Client},
+			then:         headgate.Request{Peer: netip.MustParseAddr("::ffff:192.0.2.7")},
+			shareABucket: true,
+		},
+		"no peer at all, twice": {shareABucket: true},
+		"principal and address, two addresses": {
+			rule:  policy.Rule{Subject: policy.SubjectPrincipalIP},
+			first: headgate.Request{Peer: trial.Client},
+			then:  headgate.Request{Peer: other},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.rule.Endpoint, c.rule.Limit = "GET /a", 1
@@ -285,15 +340,17 @@ func TestStoreLossFollowsTheRules(t *testing.T) {
 		rules   []policy.Rule
 		allowed bool
 	}{
-		"closed is the default":  {[]policy.Rule{{Endpoint: "GET /a", Limit: 1}}, false},
-		"open":                   {[]policy.Rule{{Endpoint: "GET /a", Limit: 1, OnStoreLoss: policy.LossOpen}}, true},
-		"one closed closes":      {[]policy.Rule{{Endpoint: "GET /a", Limit: 1, OnStoreLoss: policy.LossOpen}, {Endpoint: policy.All, Limit: 1}}, false},
+		"closed is the default": {[]policy.Rule{{Endpoint: "GET /a", Limit: 1}}, false},
+		"open":                  {[]policy.Rule{{Endpoint: "GET /a", Limit: 1, OnStoreLoss: policy.LossOpen}}, true},
+		"one closed closes": {[]policy.Rule{{Endpoint: "GET /a", Limit: 1, OnStoreLoss: policy.LossOpen},
+			{Endpoint: policy.All, Limit: 1}}, false},
 		"a closed shadow cannot": {[]policy.Rule{{Endpoint: "GET /a", Limit: 1, Mode: policy.Shadow}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newBenchValue(t, c.rules, gone).Get("/a")
 			if d.Allowed != c.allowed || d.Reason != headgate.StoreFailed || d.Lost != c.allowed {
-				t.Errorf("Check = %v, %v, lost %v, want %v, store_failed, %v", d.Allowed, d.Reason, d.Lost, c.allowed, c.allowed)
+				t.Errorf("Check = %v, %v, lost %v, want %v, store_failed, %v", d.Allowed, d.Reason, d.Lost,
+					c.allowed, c.allowed)
 			}
 		})
 	}
@@ -319,11 +376,17 @@ func TestNoRulesAndNoPolicies(t *testing.T) {
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
-	_, err := headgate.New(headgate.Options{Unknown: 9, Costs: map[endpoint.ID]int64{1: -1}, MaxReservations: -3, MaxAllowances: 1 << 30})
+	_, err := headgate.New(headgate.Options{
+		Unknown:         9,
+		Costs:           map[endpoint.ID]int64{1: -1},
+		MaxReservations: -3,
+		MaxAllowances:   1 << 30,
+	})
 	if err == nil {
 		t.Fatal("New of nothing succeeds, want an error")
 	}
-	for _, want := range []string{"Endpoints is nil", "Rules and Policies are both empty", "Unknown is 9", "Costs[1] is -1", "MaxReservations is -3", "MaxAllowances is 1073741824"} {
+	for _, want := range []string{"Endpoints is nil", "Rules and Policies are both empty", "Unknown is 9",
+		"Costs[1] is -1", "MaxReservations is -3", "MaxAllowances is 1073741824"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not name %q", err, want)
 		}
@@ -339,18 +402,26 @@ func TestExplainTellsTheDenyingRuleAndTheExactWait(t *testing.T) {
 	b.Get("/v1/customers/2")
 	b.Now = b.Now.Add(50 * time.Millisecond)
 
-	request := headgate.Request{Method: "GET", Target: "//v1/./customers/3?x=1", Peer: trial.Client, Header: http.Header{}}
+	request := headgate.Request{
+		Method: "GET",
+		Target: "//v1/./customers/3?x=1",
+		Peer:   trial.Client,
+		Header: http.Header{},
+	}
 	x := b.Explain(context.Background(), request)
 	if x.Canonical != "/v1/customers/3" || x.Endpoint != "GET /v1/customers/{customer}" {
 		t.Errorf("canonical %q, endpoint %q", x.Canonical, x.Endpoint)
 	}
-	if x.Verdict.Allowed || x.Verdict.Reason != "over_limit" || x.Verdict.Rule != "GET /v1/customers/{customer}" || x.Verdict.RetryAfter != 150*time.Millisecond {
+	if x.Verdict.Allowed || x.Verdict.Reason != "over_limit" || x.Verdict.Rule != "GET /v1/customers/{customer}" ||
+		x.Verdict.RetryAfter != 150*time.Millisecond {
 		t.Errorf("verdict = %+v, want denied by GET /v1/customers/{customer} for 150ms", x.Verdict)
 	}
-	if len(x.Buckets) != 1 || !x.Buckets[0].Denies || x.Buckets[0].Remaining != 0 || x.Buckets[0].RetryAfter != 150*time.Millisecond {
+	if len(x.Buckets) != 1 || !x.Buckets[0].Denies || x.Buckets[0].Remaining != 0 ||
+		x.Buckets[0].RetryAfter != 150*time.Millisecond {
 		t.Errorf("buckets = %+v, want the one that denies for 150ms", x.Buckets)
 	}
-	if x.Identity == nil || x.Identity.Kind != "address" || x.Identity.Client != trial.Client.String() || x.Identity.Found == "" {
+	if x.Identity == nil || x.Identity.Kind != "address" || x.Identity.Client != trial.Client.String() ||
+		x.Identity.Found == "" {
 		t.Errorf("identity = %+v, want the address and how it was found", x.Identity)
 	}
 	applied := 0
@@ -383,7 +454,8 @@ func TestExplainOfARefusedTargetSaysWhy(t *testing.T) {
 func TestDecisionHoldsEveryVerdict(t *testing.T) {
 	var rules []policy.Rule
 	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
-		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 10, Subject: s, Mode: policy.Shadow}, policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: s},
+		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 10, Subject: s, Mode: policy.Shadow},
+			policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: s},
 			policy.Rule{Endpoint: policy.All, Limit: 10, Subject: s})
 	}
 	d := newBenchValue(t, rules, func(*headgate.Options) {}).Get("/a")
@@ -407,7 +479,8 @@ func TestRequestPrintsNoCredential(t *testing.T) {
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 		for _, value := range []any{r, &r, []headgate.Request{r}, struct{ R headgate.Request }{r}} {
-			if text := fmt.Sprintf(verb, value); bytes.Contains([]byte(text), []byte("MARK")) || bytes.Contains([]byte(text), []byte("4d41524b")) {
+			if text := fmt.Sprintf(verb, value); bytes.Contains([]byte(text), []byte("MARK")) ||
+				bytes.Contains([]byte(text), []byte("4d41524b")) {
 				t.Errorf("%s prints %s", verb, text)
 			}
 		}

@@ -102,7 +102,8 @@ func (l *Limiter) Fill(ctx context.Context, p *charge.Plan, of int, once bucket.
 // TopUp gives the bucket of one charge of a plan so many tokens, and those that
 // have to have room beside it, as far as they are not full. It reports how many
 // the bucket was given.
-func (l *Limiter) TopUp(ctx context.Context, p *charge.Plan, of int, tokens int64, once bucket.Once) (given int64, err error) {
+func (l *Limiter) TopUp(ctx context.Context, p *charge.Plan, of int, tokens int64,
+	once bucket.Once) (given int64, err error) {
 	takes := p.Together(of)
 	moved, err := l.correct(ctx, l.clock.Now(), takes, -takes[0].Shape.UnitsSaturating(tokens), once)
 	if err != nil {
@@ -119,7 +120,8 @@ func (l *Limiter) TopUp(ctx context.Context, p *charge.Plan, of int, tokens int6
 
 // correct changes the debt of buckets by so many units, which are the same in
 // all of them.
-func (l *Limiter) correct(ctx context.Context, now int64, takes []bucket.Take, units int64, once bucket.Once) (moved []int64, err error) {
+func (l *Limiter) correct(ctx context.Context, now int64, takes []bucket.Take, units int64,
+	once bucket.Once) (moved []int64, err error) {
 	changes, moved := make([]bucket.Change, len(takes)), make([]int64, len(takes))
 	for i := range takes {
 		t := &takes[i]

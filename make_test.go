@@ -21,7 +21,8 @@ func TestMakeAloneChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("make --dry-run: %v\n%s", err, out)
 	}
-	if steps := strings.Split(strings.TrimSpace(string(out)), "\n"); len(steps) != 1 || !strings.HasPrefix(steps[0], "awk ") {
+	if steps := strings.Split(strings.TrimSpace(string(out)), "\n"); len(steps) != 1 ||
+		!strings.HasPrefix(steps[0], "awk ") {
 		t.Errorf("make alone would run\n%s\nwant the list of targets alone", out)
 	}
 	out, err = exec.Command("make", "--no-print-directory").CombinedOutput()
@@ -46,7 +47,8 @@ func TestMakeFuzzLeavesNoTargetOut(t *testing.T) {
 		switch name := d.Name(); {
 		case err != nil:
 			return err
-		case d.IsDir() && (path != "." && strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "node_modules"):
+		case d.IsDir() && (path != "." && strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" ||
+			name == "node_modules"):
 			return fs.SkipDir
 		case !strings.HasSuffix(name, "_test.go"):
 			return nil
@@ -62,7 +64,8 @@ func TestMakeFuzzLeavesNoTargetOut(t *testing.T) {
 			}
 			want = append(want, filepath.ToSlash(filepath.Dir(path))+" "+f.Name.Name)
 			if c := constraints(file); c != "" {
-				t.Errorf("%s has %s, which `make fuzz` does not ask for: want %s in a file without", path, c, f.Name.Name)
+				t.Errorf("%s has %s, which `make fuzz` does not ask for: want %s in a file without", path,
+					c, f.Name.Name)
 			}
 		}
 		return nil
@@ -91,7 +94,8 @@ func constraints(f *ast.File) string {
 
 // starters start a goroutine, or a server that does.
 var starters = map[string]bool{
-	"Go": true, "Parallel": true, "AfterFunc": true, "Serve": true, "ServeTLS": true, "ListenAndServe": true, "Listen": true,
+	"Go": true, "Parallel": true, "AfterFunc": true, "Serve": true, "ServeTLS": true, "ListenAndServe": true,
+	"Listen":    true,
 	"NewServer": true, "NewTLSServer": true, "NewUnstartedServer": true, "Start": true,
 }
 
@@ -130,7 +134,8 @@ func TestStillPackagesStartNoGoroutine(t *testing.T) {
 					}
 				}
 				if isGo {
-					t.Errorf("%v starts a goroutine: take %s off STILL in the Makefile", positions.Position(n.Pos()), dir)
+					t.Errorf("%v starts a goroutine: take %s off STILL in the Makefile",
+						positions.Position(n.Pos()), dir)
 				}
 				return true
 			})

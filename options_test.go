@@ -14,7 +14,8 @@ import (
 func TestRulesInLines(t *testing.T) {
 	t.Parallel()
 	lim, err := headgate.New(headgate.Options{Rules: []string{
-		"POST /v1/login 2/h", "POST /v1/login 3/d by endpoint", "GET /v1/reports/{report} 1/h burst 2", "default 1/h burst 4",
+		"POST /v1/login 2/h", "POST /v1/login 3/d by endpoint", "GET /v1/reports/{report} 1/h burst 2",
+		"default 1/h burst 4",
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -20,18 +20,37 @@ import (
 func TestOverrideEndsByItself(t *testing.T) {
 	lasting := policy.Rule{Endpoint: "GET /a", Limit: 10, Burst: 100}
 	until := func(limit int64, per time.Duration, burst int64) policy.Rule {
-		return policy.Rule{Endpoint: "GET /a", Limit: limit, Per: per, Burst: burst, Expires: trial.Epoch.Add(5 * time.Second)}
+		return policy.Rule{
+			Endpoint: "GET /a",
+			Limit:    limit,
+			Per:      per,
+			Burst:    burst,
+			Expires:  trial.Epoch.Add(5 * time.Second),
+		}
 	}
 	for name, tt := range map[string]struct {
 		override policy.Rule
 		spend    int64
 		left     map[time.Duration]int64
 	}{
-		"slower":  {until(1, time.Hour, 100), 100, map[time.Duration]int64{4 * time.Second: 0, 5 * time.Second: 0, 6 * time.Second: 10, 15 * time.Second: 100}},
-		"faster":  {until(20, time.Second, 100), 100, map[time.Duration]int64{4 * time.Second: 80, 5 * time.Second: 100, 6 * time.Second: 100}},
-		"larger":  {until(10, time.Second, 200), 200, map[time.Duration]int64{4 * time.Second: 40, 5 * time.Second: 0, 6 * time.Second: 10}},
+		"slower": {until(1, time.Hour, 100), 100, map[time.Duration]int64{
+			4 * time.Second:  0,
+			5 * time.Second:  0,
+			6 * time.Second:  10,
+			15 * time.Second: 100,
+		}},
+		"faster": {until(20, time.Second, 100), 100, map[time.Duration]int64{4 * time.Second: 80, 5 * time.Second: 100,
+			6 * time.Second: 100}},
+		"larger": {until(10, time.Second, 200), 200, map[time.Duration]int64{4 * time.Second: 40, 5 * time.Second: 0,
+			6 * time.Second: 10}},
 		"smaller": {until(10, time.Second, 30), 30, map[time.Duration]int64{1 * time.Second: 10, 5 * time.Second: 100}},
-		"unlike":  {policy.Rule{Endpoint: "GET /a", Limit: 40, Per: time.Minute, Algorithm: policy.SlidingLog, Expires: trial.Epoch.Add(5 * time.Second)}, 40, map[time.Duration]int64{4 * time.Second: 0, 5 * time.Second: 60, 6 * time.Second: 70}},
+		"unlike": {policy.Rule{
+			Endpoint:  "GET /a",
+			Limit:     40,
+			Per:       time.Minute,
+			Algorithm: policy.SlidingLog,
+			Expires:   trial.Epoch.Add(5 * time.Second),
+		}, 40, map[time.Duration]int64{4 * time.Second: 0, 5 * time.Second: 60, 6 * time.Second: 70}},
 	} {
 		for _, reload := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, loaded again %v", name, reload), func(t *testing.T) {
@@ -94,9 +113,15 @@ func TestOverridesAgainstTheTwin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies, o.Buckets = rules, buckets })
+			b := trial.New(t, []string{"GET /a"}, nil,
+				func(o *headgate.Options) { o.Policies, o.Buckets = rules, buckets })
 			random := func() policy.Rule {
-				return policy.Rule{Endpoint: "GET /a", Limit: 1 + rng.Int64N(20), Per: time.Duration(1+rng.IntN(20)) * time.Second, Burst: 1 + rng.Int64N(50)}
+				return policy.Rule{
+					Endpoint: "GET /a",
+					Limit:    1 + rng.Int64N(20),
+					Per:      time.Duration(1+rng.IntN(20)) * time.Second,
+					Burst:    1 + rng.Int64N(50),
+				}
 			}
 			twin := overridden{at: b.Now, rule: random()}
 			twin.lasting = twin.rule
@@ -123,7 +148,8 @@ func TestOverridesAgainstTheTwin(t *testing.T) {
 					rules.Become(t, b, twin.rule, twin.lasting)
 				case 3:
 					for i := range 30 {
-						b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
+						b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a",
+							Peer: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
 					}
 				}
 				if rng.IntN(2) == 0 {
@@ -135,7 +161,8 @@ func TestOverridesAgainstTheTwin(t *testing.T) {
 					room := float64(twin.rule.Burst) - twin.owed - float64(cost)
 					switch {
 					case got && room < -1e-6, !got && room > 1e-6 && size > 8:
-						t.Fatalf("seed %d, %d buckets, step %d: %d tokens at %v: %v, where the twin has room for %.3f", seed, size, step, cost, b.Now.Sub(trial.Epoch), got, room+float64(cost))
+						t.Fatalf("seed %d, %d buckets, step %d: %d tokens at %v: %v, where the twin has room for %.3f",
+							seed, size, step, cost, b.Now.Sub(trial.Epoch), got, room+float64(cost))
 					case got:
 						twin.owed += float64(cost)
 					}
@@ -154,7 +181,8 @@ func TestBucketsHearOfEnds(t *testing.T) {
 	rules, buckets := &trial.Switching{}, &hearing{Store: store}
 	b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies, o.Buckets = rules, buckets })
 	end := trial.Epoch.Add(time.Minute)
-	rules.Become(t, b, policy.Rule{Endpoint: "GET /a", Limit: 10}, policy.Rule{Endpoint: "GET /a", Limit: 99, Expires: end})
+	rules.Become(t, b, policy.Rule{Endpoint: "GET /a", Limit: 10},
+		policy.Rule{Endpoint: "GET /a", Limit: 99, Expires: end})
 	for _, at := range []time.Duration{0, time.Second, time.Minute, time.Minute, time.Hour} {
 		b.Now = trial.Epoch.Add(at)
 		b.Take(1)
@@ -180,7 +208,8 @@ func TestExplainTellsOfAnOverride(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	if got, want := why(), "true: the most specific rule; until 2026-01-02T04:04:05Z in place of the lasting 10 per 1s (burst 10)\nfalse: the temporary rule stands in its place"; got != want {
+	if got, want := why(), "true: the most specific rule; until 2026-01-02T04:04:05Z in place of the lasting 10 "+
+		"per 1s (burst 10)\nfalse: the temporary rule stands in its place"; got != want {
 		t.Errorf("considered\n%s\nwant\n%s", got, want)
 	}
 	x := b.Explain(t.Context(), request)

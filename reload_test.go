@@ -39,10 +39,12 @@ func (s *slowSource) Load(context.Context) (policy.Document, string, error) {
 	s.entered <- struct{}{}
 	<-s.allowed
 	doc := policy.Document{Rules: []policy.Rule{
-		{Endpoint: policy.Default, Limit: 1_000_000 + n}, {Endpoint: policy.All, Limit: 1_000_000 + n}, {Endpoint: policy.UnknownEndpoint, Limit: 1},
+		{Endpoint: policy.Default, Limit: 1_000_000 + n}, {Endpoint: policy.All, Limit: 1_000_000 + n},
+		{Endpoint: policy.UnknownEndpoint, Limit: 1},
 	}}
 	for i := range projects {
-		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: "GET /a", Project: fmt.Sprint("p", i), Limit: 1_000_000 + n})
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: "GET /a", Project: fmt.Sprint("p", i),
+			Limit: 1_000_000 + n})
 	}
 	return doc, fmt.Sprint(n), nil
 }
@@ -61,11 +63,13 @@ func TestCheckGoesOnWhileRulesLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-source.entered
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}}, func(o *headgate.Options) {
-		o.Endpoints, o.Policies, o.Now = table, cache, time.Now
-	})
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}},
+		func(o *headgate.Options) {
+			o.Endpoints, o.Policies, o.Now = table, cache, time.Now
+		})
 	decide := func() (limit int64) {
-		d := b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{198, 51, 100, 7})})
+		d := b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a",
+			Peer: netip.AddrFrom4([4]byte{198, 51, 100, 7})})
 		if !d.Allowed || len(d.Verdicts()) != 2 {
 			t.Fatalf("Check = %v with %d verdicts, want allowed by two rules", d.Reason, len(d.Verdicts()))
 		}
@@ -89,7 +93,8 @@ func TestCheckGoesOnWhileRulesLoad(t *testing.T) {
 			}
 		}
 		source.allowed <- struct{}{}
-		for cache.Status().LastError == "" && decide() != 1_000_001+reload { // while it is compiled, until it is in force
+		// while it is compiled, until it is in force
+		for cache.Status().LastError == "" && decide() != 1_000_001+reload {
 		}
 		done.Wait()
 		if failed != nil {
@@ -105,8 +110,10 @@ func TestEndpointsChange(t *testing.T) {
 	for seed := range race.Fewer(uint64(60)) {
 		rng := rand.New(rand.NewPCG(seed, 14))
 		source := &trial.Database{Rules: []policy.Rule{
-			{Endpoint: policy.Default, Limit: 5, Per: time.Minute}, {Endpoint: policy.All, Limit: 40, Per: time.Minute, Subject: policy.SubjectIP},
-			{Endpoint: "GET /b", Limit: 2, Per: time.Minute}, {Endpoint: "GET /a/{y}", Limit: 3, Per: time.Hour, Burst: 7},
+			{Endpoint: policy.Default, Limit: 5, Per: time.Minute},
+			{Endpoint: policy.All, Limit: 40, Per: time.Minute, Subject: policy.SubjectIP},
+			{Endpoint: "GET /b", Limit: 2, Per: time.Minute},
+			{Endpoint: "GET /a/{y}", Limit: 3, Per: time.Hour, Burst: 7},
 		}}
 		now := trial.Epoch
 		start := func(templates []string) (*headgate.Limiter, *policy.Cache) {
@@ -158,7 +165,8 @@ func TestEndpointsChange(t *testing.T) {
 				if id, ok := table.Lookup(parse(t, "GET /c")); ok {
 					costs[id] = 1 + int64(len(reserved)%2) // which the steady one is told by each request
 				}
-				if err := cache.Recompile(t.Context(), policy.CompileOptions{Endpoints: table, Costs: costs}); err != nil {
+				if err := cache.Recompile(t.Context(), policy.CompileOptions{Endpoints: table,
+					Costs: costs}); err != nil {
 					t.Fatal(err)
 				}
 			case 1:
@@ -172,7 +180,8 @@ func TestEndpointsChange(t *testing.T) {
 				}
 			case 2:
 				// One by a rule that is gone is left alone, and is not where all stay.
-				if len(reserved) > 0 && (slices.Contains(there, reserved[0].of) || reserved[0].of != "GET /b" && reserved[0].of != "GET /a/{x}") {
+				if len(reserved) > 0 && (slices.Contains(there, reserved[0].of) ||
+					reserved[0].of != "GET /b" && reserved[0].of != "GET /a/{x}") {
 					p := reserved[0]
 					reserved = reserved[1:]
 					actual := rng.Int64N(4)
@@ -205,8 +214,10 @@ func TestEndpointsChange(t *testing.T) {
 					a, b = changing.Check(t.Context(), request), steady.Check(t.Context(), told)
 				}
 				if a.Allowed != b.Allowed || a.Reason != b.Reason || a.RetryAfter != b.RetryAfter || a.Cost != b.Cost {
-					t.Fatalf("seed %d, step %d: %s %s with endpoints %v is %v, wait %v, cost %d; where all stay it is %v, wait %v, cost %d",
-						seed, step, method, target, there, a.Reason, a.RetryAfter, a.Cost, b.Reason, b.RetryAfter, b.Cost)
+					t.Fatalf("seed %d, step %d: %s %s with endpoints %v is %v, wait %v, cost %d; where all stay it "+
+						"is %v, wait %v, cost %d",
+						seed, step, method, target, there, a.Reason, a.RetryAfter, a.Cost, b.Reason,
+						b.RetryAfter, b.Cost)
 				}
 				if got := a.Template().Path(); a.Allowed && got != b.Template().Path() {
 					t.Fatalf("%s is %s and %s", target, got, b.Template().Path())
@@ -274,7 +285,8 @@ func (r turning) InForce(int64) (*policy.Set, policy.Standing) { return r.then, 
 func TestRulesThatTurnInTheMiddleOfARequest(t *testing.T) {
 	set := func(template string, limit int64) *policy.Set {
 		table := trial.Compile(t, []string{template})
-		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: template, Limit: limit}}}, policy.CompileOptions{Endpoints: table})
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: template, Limit: limit}}},
+			policy.CompileOptions{Endpoints: table})
 		if err := problems.Err(); err != nil {
 			t.Fatal(err)
 		}

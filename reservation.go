@@ -67,7 +67,8 @@ func (l *Limiter) CountsAnswers() bool {
 	return set != nil && set.CountsAnswers()
 }
 
-func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Duration, always bool) (Reservation, Decision, error) {
+func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Duration, always bool) (Reservation,
+	Decision, error) {
 	t := l.begin(ctx, r)
 	defer l.end(t)
 	var made Reservation

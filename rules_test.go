@@ -30,14 +30,19 @@ func TestRulesThatChangeBetweenRequests(t *testing.T) {
 		changes []change
 		left    int64 // at 10 s
 	}{
-		{"faster, slower", []change{{2 * time.Second, []policy.Rule{limit(20, time.Second)}}, {3 * time.Second, []policy.Rule{limit(1, time.Hour)}}}, 40},
-		{"slower, faster", []change{{2 * time.Second, []policy.Rule{limit(1, time.Hour)}}, {9 * time.Second, []policy.Rule{limit(30, time.Second)}}}, 50},
-		{"slower, back", []change{{2 * time.Second, []policy.Rule{limit(1, time.Hour)}}, {9 * time.Second, []policy.Rule{limit(10, time.Second)}}}, 30},
+		{"faster, slower", []change{{2 * time.Second, []policy.Rule{limit(20, time.Second)}},
+			{3 * time.Second, []policy.Rule{limit(1, time.Hour)}}}, 40},
+		{"slower, faster", []change{{2 * time.Second, []policy.Rule{limit(1, time.Hour)}},
+			{9 * time.Second, []policy.Rule{limit(30, time.Second)}}}, 50},
+		{"slower, back", []change{{2 * time.Second, []policy.Rule{limit(1, time.Hour)}},
+			{9 * time.Second, []policy.Rule{limit(10, time.Second)}}}, 30},
 		{"slower, gone, back and faster", []change{
-			{2 * time.Second, []policy.Rule{limit(1, time.Hour)}}, {3 * time.Second, []policy.Rule{other}}, {9 * time.Second, []policy.Rule{limit(30, time.Second)}},
+			{2 * time.Second, []policy.Rule{limit(1, time.Hour)}}, {3 * time.Second, []policy.Rule{other}},
+			{9 * time.Second, []policy.Rule{limit(30, time.Second)}},
 		}, 50},
 		{"slower, gone, back as it was", []change{
-			{2 * time.Second, []policy.Rule{limit(1, time.Hour)}}, {3 * time.Second, []policy.Rule{other}}, {9 * time.Second, []policy.Rule{limit(1, time.Hour)}},
+			{2 * time.Second, []policy.Rule{limit(1, time.Hour)}}, {3 * time.Second, []policy.Rule{other}},
+			{9 * time.Second, []policy.Rule{limit(1, time.Hour)}},
 		}, 20},
 	} {
 		for name, allowance := range map[string]bool{"": false, ", with an allowance that lapsed": true} {
@@ -49,7 +54,8 @@ func TestRulesThatChangeBetweenRequests(t *testing.T) {
 					t.Fatalf("the first: %v", d.Reason)
 				}
 				if allowance {
-					if _, _, err := b.Grant(context.Background(), trial.Mine, 7, trial.Epoch.Add(9500*time.Millisecond), nil); err != nil {
+					if _, _, err := b.Grant(context.Background(), trial.Mine, 7, trial.Epoch.Add(9500*time.Millisecond),
+						nil); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -116,7 +122,8 @@ func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
 		return r
 	}
 	fast, slow := limit(10, time.Second, policy.TokenBucket), limit(1, time.Hour, policy.TokenBucket)
-	fixed, sliding, log := limit(100, time.Hour, policy.FixedWindow), limit(100, time.Hour, policy.SlidingWindow), limit(100, time.Hour, policy.SlidingLog)
+	fixed, sliding, log := limit(100, time.Hour, policy.FixedWindow), limit(100, time.Hour, policy.SlidingWindow),
+		limit(100, time.Hour, policy.SlidingLog)
 	for name, test := range map[string]struct {
 		disk  policy.Rule
 		first policy.Rule // from 2 s on
@@ -168,7 +175,8 @@ func TestRulesThatChangeAfterAStartFromTheLastGoodCopy(t *testing.T) {
 					if change != nil {
 						source.Put(*change)
 					}
-					if err := rules.Reload(t.Context()); (err != nil) != source.Away || rules.Status().FromDisk != (seconds < 2) {
+					if err := rules.Reload(t.Context()); (err != nil) != source.Away ||
+						rules.Status().FromDisk != (seconds < 2) {
 						t.Fatalf("at %d s: Reload = %v, %+v", seconds, err, rules.Status())
 					}
 					source.Away = true // again

@@ -12,7 +12,8 @@ import (
 )
 
 // aging is a bench whose rules come from a database, and its Cache.
-func aging(t *testing.T, source *trial.Database, o policy.CacheOptions, change ...func(*headgate.Options)) (*trial.Bench, *policy.Cache) {
+func aging(t *testing.T, source *trial.Database, o policy.CacheOptions,
+	change ...func(*headgate.Options)) (*trial.Bench, *policy.Cache) {
 	t.Helper()
 	now := trial.Epoch
 	var cache *policy.Cache
@@ -54,19 +55,32 @@ func TestRequestsUnderStaleRules(t *testing.T) {
 		stale  int
 		reason headgate.Reason // of the last one, stale
 	}{
-		"keep":                              {rules(), policy.CacheOptions{MaxStale: time.Hour}, false, "/a", 2, 0, headgate.OverLimit},
-		"keep, no rule":                     {rules(), policy.CacheOptions{MaxStale: time.Hour}, false, "/b", 20, 20, headgate.NoRule},
-		"limit":                             {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit}, false, "/b", 20, 5, headgate.OverLimit},
-		"limit admits no more than rules":   {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit}, false, "/a", 2, 0, headgate.OverLimit},
-		"limit opens nothing":               {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit}, true, "/b", 0, 0, headgate.NoRule},
-		"limit, unknown":                    {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit}, false, "/unknown", 20, 5, headgate.OverLimit},
-		"deny":                              {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Deny}, false, "/b", 20, 0, headgate.RulesStale},
-		"no bound":                          {rules(), policy.CacheOptions{OnStale: policy.Deny}, false, "/b", 20, 20, headgate.NoRule},
-		"no rules: keep":                    {&trial.Database{}, policy.CacheOptions{}, false, "/a", 20, 20, headgate.NoRule},
-		"no rules: limit":                   {&trial.Database{}, policy.CacheOptions{OnEmpty: policy.Limit}, false, "/a", 5, 0, headgate.OverLimit},
-		"no rules: deny":                    {&trial.Database{}, policy.CacheOptions{OnEmpty: policy.Deny}, false, "/a", 0, 0, headgate.NoPolicies},
-		"no rules: limit opens nothing":     {&trial.Database{}, policy.CacheOptions{OnEmpty: policy.Limit}, true, "/a", 0, 0, headgate.NoRule},
-		"a cost above the fallback's burst": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit}, false, "/dear", 20, 1, headgate.OverLimit},
+		"keep": {rules(), policy.CacheOptions{MaxStale: time.Hour}, false, "/a", 2, 0,
+			headgate.OverLimit},
+		"keep, no rule": {rules(), policy.CacheOptions{MaxStale: time.Hour}, false, "/b", 20, 20,
+			headgate.NoRule},
+		"limit": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit},
+			false, "/b", 20, 5, headgate.OverLimit},
+		"limit admits no more than rules": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit},
+			false, "/a", 2, 0, headgate.OverLimit},
+		"limit opens nothing": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit},
+			true, "/b", 0, 0, headgate.NoRule},
+		"limit, unknown": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit},
+			false, "/unknown", 20, 5, headgate.OverLimit},
+		"deny": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Deny},
+			false, "/b", 20, 0, headgate.RulesStale},
+		"no bound": {rules(), policy.CacheOptions{OnStale: policy.Deny}, false, "/b", 20, 20,
+			headgate.NoRule},
+		"no rules: keep": {&trial.Database{}, policy.CacheOptions{}, false, "/a", 20, 20,
+			headgate.NoRule},
+		"no rules: limit": {&trial.Database{}, policy.CacheOptions{OnEmpty: policy.Limit}, false,
+			"/a", 5, 0, headgate.OverLimit},
+		"no rules: deny": {&trial.Database{}, policy.CacheOptions{OnEmpty: policy.Deny}, false, "/a",
+			0, 0, headgate.NoPolicies},
+		"no rules: limit opens nothing": {&trial.Database{}, policy.CacheOptions{OnEmpty: policy.Limit}, true, "/a",
+			0, 0, headgate.NoRule},
+		"a cost above the fallback's burst": {rules(), policy.CacheOptions{MaxStale: time.Hour, OnStale: policy.Limit},
+			false, "/dear", 20, 1, headgate.OverLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.FallbackRule = fallback
@@ -104,7 +118,8 @@ func TestRequestsUnderStaleRules(t *testing.T) {
 			}
 			allowed, last := take()
 			if allowed != test.stale || last.Reason != test.reason {
-				t.Errorf("stale: %d of 20 allowed, the last one %v, want %d and %v", allowed, last.Reason, test.stale, test.reason)
+				t.Errorf("stale: %d of 20 allowed, the last one %v, want %d and %v", allowed, last.Reason,
+					test.stale, test.reason)
 			}
 			if last.Reason == headgate.RulesStale && last.Principal.Client.IsValid() {
 				t.Error("denied for stale rules after identity, want before")
@@ -115,7 +130,10 @@ func TestRequestsUnderStaleRules(t *testing.T) {
 
 // The fallback is one bucket over all endpoints for each caller, and explain names it.
 func TestExplainOfTheFallback(t *testing.T) {
-	b, _ := aging(t, &trial.Database{}, policy.CacheOptions{OnEmpty: policy.Limit, FallbackRule: policy.Rule{Limit: 2, Per: time.Hour, Burst: 3}})
+	b, _ := aging(t, &trial.Database{}, policy.CacheOptions{
+		OnEmpty:      policy.Limit,
+		FallbackRule: policy.Rule{Limit: 2, Per: time.Hour, Burst: 3},
+	})
 	for _, target := range []string{"/a", "/b"} {
 		if d := b.Get(target); !d.Allowed {
 			t.Fatalf("%s: %v", target, d.Reason)
@@ -123,15 +141,20 @@ func TestExplainOfTheFallback(t *testing.T) {
 	}
 	x := b.Explain(t.Context(), headgate.Request{Method: "GET", Target: "/b", Peer: trial.Client})
 	last := x.Considered[len(x.Considered)-1]
-	if !strings.HasPrefix(x.Rules, "there are no rules: every caller is limited to 2 per 1h") || !last.Applies || last.Level != "(fallback)" ||
-		len(x.Buckets) != 1 || x.Buckets[0].Rule != "fallback" || x.Buckets[0].Remaining != 0 || x.Verdict.Rule != "fallback" {
+	if !strings.HasPrefix(x.Rules, "there are no rules: every caller is limited to 2 per 1h") || !last.Applies ||
+		last.Level != "(fallback)" ||
+		len(x.Buckets) != 1 || x.Buckets[0].Rule != "fallback" || x.Buckets[0].Remaining != 0 ||
+		x.Verdict.Rule != "fallback" {
 		t.Errorf("Explain = %+v, want the fallback's bucket with 1 of 3 tokens, and why", x)
 	}
 }
 
 // What a reservation took from the fallback's bucket it gives back.
 func TestReservationUnderTheFallback(t *testing.T) {
-	b, _ := aging(t, &trial.Database{}, policy.CacheOptions{OnEmpty: policy.Limit, FallbackRule: policy.Rule{Limit: 1, Per: time.Hour, Burst: 10}})
+	b, _ := aging(t, &trial.Database{}, policy.CacheOptions{
+		OnEmpty:      policy.Limit,
+		FallbackRule: policy.Rule{Limit: 1, Per: time.Hour, Burst: 10},
+	})
 	r := b.MustReserve(t, 10)
 	if d := b.Get("/a"); d.Allowed {
 		t.Error("allowed while all tokens are reserved")

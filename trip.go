@@ -90,7 +90,13 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		return NoPolicies, false, true
 	}
 	d.set, p.Match, p.Who, p.Identities = p.Set, d.Endpoint, &d.Principal, t.terms.identities
-	evidence := identity.Evidence{Peer: r.Peer, Header: direct(r.Header), Target: r.Target, Certificate: r.Certificate, User: r.User}
+	evidence := identity.Evidence{
+		Peer:        r.Peer,
+		Header:      direct(r.Header),
+		Target:      r.Target,
+		Certificate: r.Certificate,
+		User:        r.User,
+	}
 	if d.Endpoint.Status == endpoint.Known {
 		t.place = Place(p.Endpoints.Template(d.Endpoint.ID))
 		evidence.Endpoint = &t.place

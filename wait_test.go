@@ -48,7 +48,8 @@ func TestWaitReleasesOneAfterTheOther(t *testing.T) {
 				default:
 					denied++
 					if d.Reason != headgate.OverLimit || d.RetryAfter != half || time.Since(began) != 0 {
-						t.Errorf("denied for %v after %v, retry in %v, want over_limit at once and %v", d.Reason, time.Since(began), d.RetryAfter, half)
+						t.Errorf("denied for %v after %v, retry in %v, want over_limit at once and %v", d.Reason,
+							time.Since(began), d.RetryAfter, half)
 					}
 				}
 			}()
@@ -79,9 +80,11 @@ func TestWaitDeniesWhatWouldWaitInVain(t *testing.T) {
 			began := time.Now()
 			d, err := try()
 			if d.Allowed || d.Reason != headgate.OverLimit || err != nil || !time.Now().Equal(began) {
-				t.Errorf("%s: allowed %v, %v, %v after %v, want over_limit at once", name, d.Allowed, d.Reason, err, time.Since(began))
+				t.Errorf("%s: allowed %v, %v, %v after %v, want over_limit at once", name, d.Allowed, d.Reason, err,
+					time.Since(began))
 			}
-			if want := map[string]time.Duration{"deadline": 1, "MaxWait": half, "the lower": half}[name]; d.RetryAfter != want {
+			if want := map[string]time.Duration{"deadline": 1, "MaxWait": half,
+				"the lower": half}[name]; d.RetryAfter != want {
 				t.Errorf("%s: retry after %v, want %v", name, d.RetryAfter, want)
 			}
 		}
@@ -101,8 +104,10 @@ func TestWaitStopsWithItsContext(t *testing.T) {
 		time.AfterFunc(half/2, cancel)
 		began := time.Now()
 		d, err := waitOn(b, ctx)
-		if d.Allowed || d.Reason != headgate.Abandoned || !errors.Is(err, context.Canceled) || time.Since(began) != half/2 {
-			t.Errorf("Wait = %v, %v, %v after %v, want abandoned after %v", d.Allowed, d.Reason, err, time.Since(began), half/2)
+		if d.Allowed || d.Reason != headgate.Abandoned || !errors.Is(err, context.Canceled) ||
+			time.Since(began) != half/2 {
+			t.Errorf("Wait = %v, %v, %v after %v, want abandoned after %v", d.Allowed, d.Reason, err,
+				time.Since(began), half/2)
 		}
 		// Of the five taken half a one has drained, and as much of the cancelled one is not given
 		// back twice: 4 are owed.
@@ -130,7 +135,8 @@ func TestWaitersAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		if d, _ := waitOn(b, context.Background()); d.Allowed || d.RetryAfter != 3*half {
-			t.Errorf("the third waiter is allowed %v, retry after %v, want denied until nobody has to wait", d.Allowed, d.RetryAfter)
+			t.Errorf("the third waiter is allowed %v, retry after %v, want denied until nobody has to wait",
+				d.Allowed, d.RetryAfter)
 		}
 		time.Sleep(3 * half)
 		if d, err := waitOn(b, context.Background()); !d.Allowed || err != nil {
@@ -144,11 +150,20 @@ func TestWaitHoldsForTheLongestOfSeveralRules(t *testing.T) {
 		b := trial.New(t, []string{"GET /a"}, []policy.Rule{
 			{Endpoint: "GET /a", Limit: 2, Burst: 5, Algorithm: policy.LeakyBucket},
 			{Endpoint: "GET /a", Limit: 1, Burst: 3, Algorithm: policy.LeakyBucket, Subject: policy.SubjectIP},
-			{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 5, Algorithm: policy.LeakyBucket, Subject: policy.SubjectEndpoint, Mode: policy.Shadow},
+			{
+				Endpoint:  "GET /a",
+				Limit:     1,
+				Per:       time.Hour,
+				Burst:     5,
+				Algorithm: policy.LeakyBucket,
+				Subject:   policy.SubjectEndpoint,
+				Mode:      policy.Shadow,
+			},
 		}, func(o *headgate.Options) { o.Now = nil })
 		for i := range 3 {
 			if d := b.Get("/a"); !d.Allowed || d.Wait != time.Duration(i)*time.Second {
-				t.Errorf("request %d: %v, wait %v, want %d s: the slower rule's, and never the shadow's", i, d.Reason, d.Wait, i)
+				t.Errorf("request %d: %v, wait %v, want %d s: the slower rule's, and never the shadow's", i,
+					d.Reason, d.Wait, i)
 			}
 		}
 		if d := b.Get("/a"); d.Allowed || d.RetryAfter != time.Second {
@@ -171,7 +186,8 @@ func TestWaitWithoutAQueueIsCheck(t *testing.T) {
 			t.Errorf("request %d: %v, %v, want %v", i, d.Reason, err, want)
 		}
 	}
-	if d, err := b.Wait(context.Background(), headgate.Request{Method: "GET", Target: "/b"}); d.Reason != headgate.UnknownEndpoint || err != nil {
+	if d, err := b.Wait(context.Background(),
+		headgate.Request{Method: "GET", Target: "/b"}); d.Reason != headgate.UnknownEndpoint || err != nil {
 		t.Errorf("unknown path: %v, %v", d.Reason, err)
 	}
 }

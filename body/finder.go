@@ -120,7 +120,8 @@ func New(f Field) (*Finder, error) {
 		}
 	case Any:
 		if strings.ContainsAny(f.Name, ".[]") {
-			wrong("Name", f.Name, "a single name, because a path is written differently in JSON and in forms; or Format JSON or Form")
+			wrong("Name", f.Name,
+				"a single name, because a path is written differently in JSON and in forms; or Format JSON or Form")
 		}
 	case Form:
 	default:
@@ -129,7 +130,8 @@ func New(f Field) (*Finder, error) {
 	path := make([][]byte, len(names))
 	for i, name := range names {
 		path[i] = []byte(name)
-		if name == "" || len(name) > mostName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		if name == "" || len(name) > mostName || !utf8.ValidString(name) ||
+			strings.ContainsFunc(name, unicode.IsControl) {
 			wrong("Name", f.Name, fmt.Sprintf("names of 1 to %d bytes of text", mostName))
 			break
 		}

@@ -120,7 +120,11 @@ func TestFindForm(t *testing.T) {
 		{name: "user[email]", text: "user[email]=a&user=b", fault: body.Alike},
 
 		// A form of Rails: other members are other fields.
-		{name: "user[email]", text: "authenticity_token=t&user%5Bemail%5D=a&user%5Bpassword%5D=x&user%5Bremember_me%5D=1&commit=Log+in", want: "a"},
+		{
+			name: "user[email]",
+			text: "authenticity_token=t&user%5Bemail%5D=a&user%5Bpassword%5D=x&user%5Bremember_me%5D=1&commit=Log+in",
+			want: "a",
+		},
 		{name: "user[email]", text: "user[email]=a&user[Email]=b", fault: body.Alike},
 		{name: "user[email]", text: "user[email]=a&USER[email]=b", fault: body.Alike},
 		{name: "user[email]", text: "user[email]=a&user[+email]=b", fault: body.Alike},
@@ -229,13 +233,16 @@ func TestSpellings(t *testing.T) {
 		of        []string
 	}{
 		{body.DefaultSpellings, "alice@x.org", []string{
-			"alice@x.org", "Alice@X.ORG", " alice@x.org\u00a0", "ａｌｉｃｅ＠ｘ．ｏｒｇ", "alice@x.org.", "alice@x.org. .", "alice@x。org",
-			"al\u200bice@x.org", "al\u00adice@x.org", "\ufeffalice@x.org", "al\u0131ce@x.org", "al\u0130ce@x.org", "alice\u202e@x.org", "alice@x.org\u3000"}},
+			"alice@x.org", "Alice@X.ORG", " alice@x.org\u00a0", "ａｌｉｃｅ＠ｘ．ｏｒｇ", "alice@x.org.", "alice@x.org. .",
+			"alice@x。org",
+			"al\u200bice@x.org", "al\u00adice@x.org", "\ufeffalice@x.org", "al\u0131ce@x.org", "al\u0130ce@x.org",
+			"alice\u202e@x.org", "alice@x.org\u3000"}},
 		{body.DefaultSpellings, "kiss", []string{"KISS", "\u212aiss", "kis\u017f", "\uff2biss"}},
 		{body.DefaultSpellings, "é", []string{"É", "é"}},
 		{body.DefaultSpellings | body.PlusTag, "a@gmx.com", []string{"a+1@gmx.com", "a+@gmx.com", "A＋x+y@gmx.com"}},
 		{body.DefaultSpellings | body.PlusTag, "+1@gmx.com", []string{"+1@gmx.com"}}, // nobody's name is empty
-		{body.DefaultSpellings | body.Gmail, "alice@gmail.com", []string{"a.l.ice@gmail.com", "alice+x.y@googlemail.com", "ALICE@GoogleMail.com."}},
+		{body.DefaultSpellings | body.Gmail, "alice@gmail.com",
+			[]string{"a.l.ice@gmail.com", "alice+x.y@googlemail.com", "ALICE@GoogleMail.com."}},
 		{body.DefaultSpellings | body.Gmail, "a.b+c@x.org", []string{"A.b+c@x.org"}},
 		{body.Exact, " Alice.", []string{" Alice."}},
 		{body.Trim, "Alice.", []string{" Alice. "}},
@@ -281,7 +288,8 @@ func TestEveryLetterMeetsItsCases(t *testing.T) {
 }
 
 func FuzzNormalise(f *testing.F) {
-	for _, text := range []string{"Alice@x.org. ", " a+b@gmail.com", "ａ＠ｂ", "\u0130\u212a\u023a", "a.@gmail.com", "+@x", ".@gmail.com", "@", "a@b+c@d"} {
+	for _, text := range []string{"Alice@x.org. ", " a+b@gmail.com", "ａ＠ｂ", "\u0130\u212a\u023a", "a.@gmail.com", "+@x",
+		".@gmail.com", "@", "a@b+c@d"} {
 		f.Add(text, uint16(body.DefaultSpellings|body.PlusTag|body.Gmail))
 	}
 	f.Fuzz(func(t *testing.T, text string, spellings uint16) {
@@ -324,7 +332,8 @@ func TestFindAllocatesNothing(t *testing.T) {
 		{"escapes", json, body.JSON, []byte(`{"\u0075ser":{"\u0065mail":"\u0061\ud83d\ude00"}}`), body.None},
 		{"duplicates", json, body.JSON, []byte(`{"user":{"email":"a","email":"b"}}`), body.Twice},
 		{"a long name", json, body.JSON, []byte(`{"` + strings.Repeat(`\u0041`, 1000) + `":1}`), body.Missing},
-		{"a long value", json, body.JSON, []byte(`{"user":{"email":"` + strings.Repeat(`\u0041`, 1000) + `"}}`), body.Length},
+		{"a long value", json, body.JSON, []byte(`{"user":{"email":"` + strings.Repeat(`\u0041`, 1000) + `"}}`),
+			body.Length},
 		{"open arrays", json, body.JSON, []byte(`{"x":` + strings.Repeat("[", 8000)), body.Depth},
 		{"a form", form, body.Form, []byte("password=x&email=Alice%40example.org"), body.None},
 	} {
@@ -360,19 +369,28 @@ func TestDeepBodiesAreRefusedInFlatMemory(t *testing.T) {
 			t.Errorf("%d bytes deep: %d bytes allocated, want next to none", len(text), least)
 		}
 	}
-	if _, fault := newFinder(t, body.Field{Name: "user"}).Find(nil, body.JSON, "", make([]byte, body.DefaultBytes+1)); fault != body.Long {
+	if _, fault := newFinder(t, body.Field{Name: "user"}).Find(nil, body.JSON, "",
+		make([]byte, body.DefaultBytes+1)); fault != body.Long {
 		t.Errorf("a byte too many: %v, want long", fault)
 	}
 }
 
 func TestNewNamesEveryField(t *testing.T) {
-	_, err := body.New(body.Field{Name: "a..b", MaxBytes: 10, MaxDepth: 65, MaxLength: 5000, Spellings: body.Exact | body.Case})
-	for _, want := range []string{`Name is "a..b"`, "MaxBytes is 10, want 64 to 1048576", "MaxDepth is 65, want 1 to 64", "MaxLength is 5000", "Exact alone"} {
+	_, err := body.New(body.Field{
+		Name:      "a..b",
+		MaxBytes:  10,
+		MaxDepth:  65,
+		MaxLength: 5000,
+		Spellings: body.Exact | body.Case,
+	})
+	for _, want := range []string{`Name is "a..b"`, "MaxBytes is 10, want 64 to 1048576",
+		"MaxDepth is 65, want 1 to 64", "MaxLength is 5000", "Exact alone"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New says %v, want %s", err, want)
 		}
 	}
-	for _, f := range []body.Field{{}, {Name: "a.b.c.d.e"}, {Name: "a.b", Format: body.Any}, {Name: "x", Format: 9}, {Name: "\x00"}, {Name: strings.Repeat("x", 65)}} {
+	for _, f := range []body.Field{{}, {Name: "a.b.c.d.e"}, {Name: "a.b", Format: body.Any}, {Name: "x", Format: 9},
+		{Name: "\x00"}, {Name: strings.Repeat("x", 65)}} {
 		if _, err := body.New(f); err == nil {
 			t.Errorf("New(%+v) succeeds", f)
 		}

@@ -42,11 +42,13 @@ func (f *Finder) Wants(header http.Header) (Format, Fault) {
 // isJSON reports whether media is application/NAME+json (RFC 6839 section 3.1).
 func isJSON(media string) bool {
 	const prefix, suffix = "application/", "+json"
-	if len(media) <= len(prefix)+len(suffix) || !strings.EqualFold(media[:len(prefix)], prefix) || !strings.EqualFold(media[len(media)-len(suffix):], suffix) {
+	if len(media) <= len(prefix)+len(suffix) || !strings.EqualFold(media[:len(prefix)], prefix) ||
+		!strings.EqualFold(media[len(media)-len(suffix):], suffix) {
 		return false
 	}
 	for _, c := range []byte(media[len(prefix):]) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$&-^_.+", c) >= 0) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			strings.IndexByte("!#$&-^_.+", c) >= 0) {
 			return false
 		}
 	}

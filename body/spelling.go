@@ -177,7 +177,8 @@ func narrow(r rune) rune {
 // invisible reports whether r shows nothing: format characters, and what else
 // Unicode calls default ignorable.
 func invisible(r rune) bool {
-	return unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
+	return unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) ||
+		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
 func (f *Finder) joinMail(id []byte) []byte {
@@ -186,7 +187,8 @@ func (f *Finder) joinMail(id []byte) []byte {
 		return id
 	}
 	local, domain := id[:at], id[at+1:]
-	gmail := f.has(Gmail) && (bytes.EqualFold(domain, []byte("gmail.com")) || bytes.EqualFold(domain, []byte("googlemail.com")))
+	gmail := f.has(Gmail) && (bytes.EqualFold(domain, []byte("gmail.com")) ||
+		bytes.EqualFold(domain, []byte("googlemail.com")))
 	if gmail {
 		domain = []byte("gmail.com")
 	}

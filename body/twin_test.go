@@ -153,14 +153,16 @@ func (w *walker) any(path []string, mine bool, depth int) {
 
 // exact is a Finder that changes nothing of what it finds.
 func exact(t testing.TB, name string) *body.Finder {
-	return newFinder(t, body.Field{Name: name, Spellings: body.Exact, MaxLength: body.MostLength, MaxBytes: body.MostBytes})
+	return newFinder(t, body.Field{Name: name, Spellings: body.Exact, MaxLength: body.MostLength,
+		MaxBytes: body.MostBytes})
 }
 
 // agrees compares a Finder with the twin: the same value, or none.
 func agrees(t *testing.T, f *body.Finder, name string, text []byte) {
 	t.Helper()
 	want, ok := twin(text, strings.Split(name, "."), body.DefaultDepth)
-	if len(text) > body.MostBytes || want == "" || len(want) > body.MostLength || strings.ContainsFunc(want, isControl) {
+	if len(text) > body.MostBytes || want == "" || len(want) > body.MostLength ||
+		strings.ContainsFunc(want, isControl) {
 		ok = false
 	}
 	got, fault := f.Find(nil, body.JSON, "", text)
@@ -212,7 +214,11 @@ func TestJSONVectorsHaveTheirResult(t *testing.T) {
 func TestRandomJSONAgreesWithTheTwin(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
-	finders := map[string]*body.Finder{"user": exact(t, "user"), "a.user": exact(t, "a.user"), "a.a.user": exact(t, "a.a.user")}
+	finders := map[string]*body.Finder{
+		"user":     exact(t, "user"),
+		"a.user":   exact(t, "a.user"),
+		"a.a.user": exact(t, "a.a.user"),
+	}
 	found := 0
 	for range race.Fewer(30000) {
 		text := []byte(randomValue(random, 0))
@@ -234,7 +240,8 @@ func TestRandomJSONAgreesWithTheTwin(t *testing.T) {
 	}
 }
 
-var pieces = []string{`"user"`, `"User"`, `"a"`, `"us\u0065r"`, `"user\u0000x"`, `"\ud83d\ude00"`, `"\ud83d"`, `"u\u017fer"`, `""`, `"x\"y\\"`, "\"é\""}
+var pieces = []string{`"user"`, `"User"`, `"a"`, `"us\u0065r"`, `"user\u0000x"`, `"\ud83d\ude00"`, `"\ud83d"`,
+	`"u\u017fer"`, `""`, `"x\"y\\"`, "\"é\""}
 
 func randomValue(random *rand.Rand, depth int) string {
 	kind := random.IntN(8)
@@ -246,7 +253,8 @@ func randomValue(random *rand.Rand, depth int) string {
 	case kind <= 2 && depth < 10:
 		var members []string
 		for range 1 + random.IntN(3) {
-			members = append(members, pieces[random.IntN(4+random.IntN(len(pieces)-3))]+space+":"+randomValue(random, depth+1))
+			members = append(members, pieces[random.IntN(4+random.IntN(len(pieces)-3))]+space+":"+
+				randomValue(random, depth+1))
 		}
 		return space + "{" + strings.Join(members, ",") + "}" + space
 	case kind == 3 && depth < 10:
@@ -256,7 +264,8 @@ func randomValue(random *rand.Rand, depth int) string {
 		}
 		return "[" + space + strings.Join(members, space+",") + "]"
 	case kind == 4:
-		return []string{"0", "-0", "12345", "-7", "9007199254740991", "9007199254740992", "1.0", "1e3", "-1E+2", "99999999999999999999"}[random.IntN(10)]
+		return []string{"0", "-0", "12345", "-7", "9007199254740991", "9007199254740992", "1.0", "1e3", "-1E+2",
+			"99999999999999999999"}[random.IntN(10)]
 	case kind == 5:
 		return []string{"true", "false", "null"}[random.IntN(3)]
 	}
@@ -293,7 +302,8 @@ func formTwin(text, name string) (string, bool) {
 		return "", false
 	}
 	for key := range values {
-		if key != name && (strings.EqualFold(beforeNUL(key), name) || mayBe(php(key), name) || mayBe(rack(key), name) || mayBe(qs(key), name)) {
+		if key != name && (strings.EqualFold(beforeNUL(key), name) || mayBe(php(key), name) || mayBe(rack(key), name) ||
+			mayBe(qs(key), name)) {
 			return "", false
 		}
 	}
@@ -369,7 +379,8 @@ func beforeNUL(s string) string {
 func formAgrees(t *testing.T, f *body.Finder, name, text string) {
 	t.Helper()
 	want, ok := formTwin(text, name)
-	if !utf8.ValidString(want) || want == "" || len(want) > body.MostLength || strings.ContainsFunc(want, isControl) || len(text) > body.MostBytes {
+	if !utf8.ValidString(want) || want == "" || len(want) > body.MostLength || strings.ContainsFunc(want, isControl) ||
+		len(text) > body.MostBytes {
 		ok = false
 	}
 	got, fault := f.Find(nil, body.Form, "", []byte(text))
@@ -384,12 +395,17 @@ func formAgrees(t *testing.T, f *body.Finder, name, text string) {
 func TestRandomFormsAgreeWithTheTwin(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 2))
-	names := []string{"user", "user", "pw", "User", "+user", "user[]", "us%65r", "user%00x", "u.ser", "x%5Buser%5D", "", "%", "_user", "[user]", "user]", "[user]x", "[user]x[0]", "[x]y[user]", "x]y[user]", "[x][user]y", "x[pw]", "[x][user]", "x[user", "x]user]", "x[]", "x.[user]", "[[user", "x[ user]"}
+	names := []string{"user", "user", "pw", "User", "+user", "user[]", "us%65r", "user%00x", "u.ser", "x%5Buser%5D", "",
+		"%", "_user", "[user]", "user]", "[user]x", "[user]x[0]", "[x]y[user]", "x]y[user]", "[x][user]y", "x[pw]",
+		"[x][user]", "x[user", "x]user]", "x[]", "x.[user]", "[[user", "x[ user]"}
 	values := []string{"alice", "a%40b", "a+b", "", "%e9", "%c3%a9", "%0", "a;b", "a=b", "%00"}
 	finders := map[string]*body.Finder{
-		"user":    newFinder(t, body.Field{Name: "user", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),
-		"x[user]": newFinder(t, body.Field{Name: "x[user]", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),
-		"u.ser":   newFinder(t, body.Field{Name: "u.ser", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength}),
+		"user": newFinder(t, body.Field{Name: "user", Format: body.Form, Spellings: body.Exact,
+			MaxLength: body.MostLength}),
+		"x[user]": newFinder(t, body.Field{Name: "x[user]", Format: body.Form, Spellings: body.Exact,
+			MaxLength: body.MostLength}),
+		"u.ser": newFinder(t, body.Field{Name: "u.ser", Format: body.Form, Spellings: body.Exact,
+			MaxLength: body.MostLength}),
 	}
 	for range race.Fewer(30000) {
 		var pairs []string
@@ -425,9 +441,11 @@ func FuzzFindJSON(f *testing.F) {
 }
 
 func FuzzFindForm(f *testing.F) {
-	for _, text := range []string{"user=alice&pw=x", "user=a%40b+c", "user=a&user=b", "User=a&user=b", "user[]=a&user=b", "us%65r=a", "a;user=b", "user=%", "user%00=a&user=b", "+user=a&user=b"} {
+	for _, text := range []string{"user=alice&pw=x", "user=a%40b+c", "user=a&user=b", "User=a&user=b",
+		"user[]=a&user=b", "us%65r=a", "a;user=b", "user=%", "user%00=a&user=b", "+user=a&user=b"} {
 		f.Add(text)
 	}
-	finder := newFinder(f, body.Field{Name: "user", Format: body.Form, Spellings: body.Exact, MaxLength: body.MostLength})
+	finder := newFinder(f, body.Field{Name: "user", Format: body.Form, Spellings: body.Exact,
+		MaxLength: body.MostLength})
 	f.Fuzz(func(t *testing.T, text string) { formAgrees(t, finder, "user", text) })
 }

@@ -45,7 +45,9 @@ type Change struct {
 // Once names a change of a bucket that may be asked for again, because an answer got lost. Zero is no name.
 type Once struct {
 	Name uint64 // which nobody else takes by chance
-	Of   uint64 // stands for all that was asked for: a change under the same Name and of something else is another one, and ErrAnother
+	// stands for all that was asked for: a change under the same Name and of something else is
+	// another one, and ErrAnother
+	Of uint64
 }
 
 // Undrained is Left, where 0 stands for as much as is given back.
@@ -204,7 +206,8 @@ func Unspent(from, to rate.Shape, units, back, charged, now int64) int64 {
 	if from == to {
 		return min(back, undrained(from, units, elapsed))
 	}
-	left := min(scale(min(back, undrained(from, units, elapsed)), from, to), undrained(to, scale(units, from, to), elapsed))
+	left := min(scale(min(back, undrained(from, units, elapsed)), from, to),
+		undrained(to, scale(units, from, to), elapsed))
 	if most := scale(from.Capacity, from, to); most >= to.Capacity {
 		left -= most - to.Capacity + 1 // scale rounds down
 	}

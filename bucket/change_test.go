@@ -32,13 +32,18 @@ func TestShift(t *testing.T) {
 		{"a fill", bucket.State{Debt: 30}, sh, 10, bucket.Fill, bucket.State{Stamp: 10}, -20},
 		{"a fill of a full bucket", bucket.State{Debt: 30}, sh, 100, bucket.Fill, bucket.State{Stamp: 100}, 0},
 		{"nothing", bucket.State{Debt: 30}, sh, 10, 0, bucket.State{Debt: 30}, 0},
-		{"a clock set back drains nothing", bucket.State{Debt: 30, Stamp: 50}, sh, 10, -20, bucket.State{Debt: 10, Stamp: 50}, -20},
-		{"a tick that has begun drains once", bucket.State{Debt: 30}, coarse, 1500, -20, bucket.State{Debt: 6, Stamp: 1000}, -20},
+		{"a clock set back drains nothing", bucket.State{Debt: 30, Stamp: 50}, sh, 10, -20,
+			bucket.State{Debt: 10, Stamp: 50}, -20},
+		{"a tick that has begun drains once", bucket.State{Debt: 30}, coarse, 1500, -20,
+			bucket.State{Debt: 6, Stamp: 1000}, -20},
 		{"a tick that has begun, to full", bucket.State{Debt: 30}, coarse, 1500, -24, bucket.State{Stamp: 1500}, -24},
-		{"the largest debt", bucket.State{}, rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}, 0, math.MaxInt64, bucket.State{Debt: rate.MaxCapacity}, rate.MaxCapacity},
+		{"the largest debt", bucket.State{}, rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}, 0,
+			math.MaxInt64, bucket.State{Debt: rate.MaxCapacity}, rate.MaxCapacity},
 	} {
-		if got, moved := test.state.Shift(test.now, test.shape, test.units, 0); got != test.want || moved != test.moved {
-			t.Errorf("%s: %+v.Shift(%d, %d) = %+v, %d, want %+v, %d", test.name, test.state, test.now, test.units, got, moved, test.want, test.moved)
+		if got, moved := test.state.Shift(test.now, test.shape, test.units, 0); got != test.want ||
+			moved != test.moved {
+			t.Errorf("%s: %+v.Shift(%d, %d) = %+v, %d, want %+v, %d", test.name, test.state, test.now, test.units, got,
+				moved, test.want, test.moved)
 		}
 	}
 }
@@ -167,7 +172,8 @@ func TestUnspentNeverGrants(t *testing.T) {
 			refunded++
 		}
 		if with.FullAt(shape) < without.FullAt(shape) && without.FullAt(shape) > now {
-			t.Fatalf("round %d: %+v to %+v: refund of %d leaves %+v, rightly charged is %+v at %d", round, chargedUnder, shape, back, with, without, now)
+			t.Fatalf("round %d: %+v to %+v: refund of %d leaves %+v, rightly charged is %+v at %d", round, chargedUnder,
+				shape, back, with, without, now)
 		}
 	}
 	if refunded < 1000 {
@@ -213,15 +219,18 @@ func TestShiftInWindows(t *testing.T) {
 		{"of this window", fixed, 8, 1050, -5, 1000, bucket.State{Debt: 3, Stamp: 1000}, -5},
 		{"of the last window", fixed, 8, 1050, -5, 999, bucket.State{Debt: 8, Stamp: 1000}, 0},
 		{"a clock set back", fixed, 8, 950, -5, 1020, bucket.State{Debt: 3, Stamp: 1000}, -5},
-		{"what still fits beside the last window", sliding, two(10, 2), 1050, 9, 0, bucket.State{Debt: two(10, 5), Stamp: 1000}, 3},
+		{"what still fits beside the last window", sliding, two(10, 2), 1050, 9, 0,
+			bucket.State{Debt: two(10, 5), Stamp: 1000}, 3},
 		{"the latest first", sliding, two(9, 2), 1050, -5, 0, bucket.State{Debt: two(6, 0), Stamp: 1000}, -5},
 		{"both", sliding, two(9, 2), 1050, bucket.Fill, 0, bucket.State{Stamp: 1000}, -11},
 		{"of the sliding window", sliding, two(9, 4), 1050, -3, 1010, bucket.State{Debt: two(9, 1), Stamp: 1000}, -3},
 		{"of the one before", sliding, two(9, 4), 1050, -3, 950, bucket.State{Debt: two(6, 4), Stamp: 1000}, -3},
-		{"of one that counts no longer", sliding, two(9, 4), 1050, -3, 899, bucket.State{Debt: two(9, 4), Stamp: 1000}, 0},
+		{"of one that counts no longer", sliding, two(9, 4), 1050, -3, 899,
+			bucket.State{Debt: two(9, 4), Stamp: 1000}, 0},
 	} {
 		state := bucket.State{Debt: test.debt, Stamp: 1000}
-		if got, moved := state.Shift(test.now, test.shape, test.units, test.charged); got != test.want || moved != test.moved {
+		if got, moved := state.Shift(test.now, test.shape, test.units, test.charged); got != test.want ||
+			moved != test.moved {
 			t.Errorf("%s: Shift(%d) = %+v, %d, want %+v, %d", test.name, test.units, got, moved, test.want, test.moved)
 		}
 	}
@@ -248,7 +257,8 @@ func TestShiftInALog(t *testing.T) {
 	} {
 		got, moved := log.Shift(test.now, &shape, test.units, test.charged)
 		if counts := [3]uint32(got.Counts[:3]); counts != test.counts || moved != test.moved {
-			t.Errorf("%s: Shift(%d) counts %d and moved %d, want %d and %d", test.name, test.units, counts, moved, test.counts, test.moved)
+			t.Errorf("%s: Shift(%d) counts %d and moved %d, want %d and %d", test.name, test.units, counts, moved,
+				test.counts, test.moved)
 		}
 	}
 }

@@ -8,12 +8,22 @@ import (
 
 // Sharing is how buckets are shared: what it takes, besides a rule, to say how much of it all replicas admit together.
 type Sharing struct {
-	Replicas int           // that run now, 1 or more
-	Fewest   int           // by how many some replica may still divide limits, if by fewer, while replicas come and go; 0 for Replicas
-	TTL      time.Duration // for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in for them
-	Free     int           // percent of limits of scope lease that replicas have to themselves, as rate.Shape.SetAside divides them
-	Interval time.Duration // after which replicas report what they took of limits of scope sync; 0 if strict takes stand in for that
-	Heard    time.Duration // within which a replica hears what another admitted of limits of scope gossip, or presumes it; 0 if those are local
+	Replicas int // that run now, 1 or more
+	// by how many some replica may still divide limits, if by fewer, while replicas come and go; 0
+	// for Replicas
+	Fewest int
+	// for which a batch of a lease may be used; 0 if there are no leases, and strict takes stand in
+	// for them
+	TTL time.Duration
+	// percent of limits of scope lease that replicas have to themselves, as rate.Shape.SetAside
+	// divides them
+	Free int
+	// after which replicas report what they took of limits of scope sync; 0 if strict takes stand
+	// in for that
+	Interval time.Duration
+	// within which a replica hears what another admitted of limits of scope gossip, or presumes it;
+	// 0 if those are local
+	Heard time.Duration
 }
 
 // Envelope is a bound on what all replicas together admit from one bucket: in any interval of

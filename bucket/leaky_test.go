@@ -63,10 +63,12 @@ func FuzzLeakyWait(f *testing.F) {
 		wait := got.Wait
 		got.Wait = 0
 		if after != want || got != plain || wait < 0 {
-			t.Errorf("%+v.Take(%d, %+v, %d) = %+v, %+v, waits %v; a token bucket %+v, %+v", s, elapsed, queue, cost, after, got, wait, want, plain)
+			t.Errorf("%+v.Take(%d, %+v, %d) = %+v, %+v, waits %v; a token bucket %+v, %+v", s, elapsed, queue, cost,
+				after, got, wait, want, plain)
 		}
 		take := bucket.Take{Shape: queue, MaxWait: time.Duration(most)}
-		if excess := take.Excess(wait); excess < 0 || most != 0 && (excess == 0) != (wait <= time.Duration(max(0, most))) {
+		if excess := take.Excess(wait); excess < 0 ||
+			most != 0 && (excess == 0) != (wait <= time.Duration(max(0, most))) {
 			t.Errorf("a wait of %v exceeds %v by %v", wait, take.MaxWait, excess)
 		}
 	})

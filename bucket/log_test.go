@@ -17,7 +17,8 @@ func TestLog(t *testing.T) {
 	steps := []step{
 		{900 * time.Millisecond, 4, bucket.Outcome{Allowed: true, Remaining: 6, ResetAfter: 25100 * time.Millisecond}},
 		{5 * second, 6, bucket.Outcome{Allowed: true, ResetAfter: 26 * second}},
-		{25900 * time.Millisecond, 1, bucket.Outcome{RetryAfter: 100 * time.Millisecond, ResetAfter: 5100 * time.Millisecond}},
+		{25900 * time.Millisecond, 1, bucket.Outcome{RetryAfter: 100 * time.Millisecond,
+			ResetAfter: 5100 * time.Millisecond}},
 		{26*second - 1, 4, bucket.Outcome{RetryAfter: 1, ResetAfter: 5*second + 1}},
 		{26*second - 1, 5, bucket.Outcome{RetryAfter: 5*second + 1, ResetAfter: 5*second + 1}},
 		{26 * second, 4, bucket.Outcome{Allowed: true, ResetAfter: 26 * second}},
@@ -66,7 +67,8 @@ func FuzzLogAgainstLedger(f *testing.F) {
 	f.Add(int64(1<<32-1), int64(1<<61), uint64(1<<63), uint64(2))
 	f.Add(int64(3), int64(1), uint64(9), uint64(3))
 	f.Fuzz(func(t *testing.T, tokens, per int64, lo, seed uint64) {
-		shape, err := rate.Compile(rate.Limit{Tokens: tokens, Per: time.Duration(per), Burst: tokens, Algorithm: rate.SlidingLog})
+		shape, err := rate.Compile(rate.Limit{Tokens: tokens, Per: time.Duration(per), Burst: tokens,
+			Algorithm: rate.SlidingLog})
 		if err != nil {
 			return
 		}
@@ -107,7 +109,8 @@ func FuzzLogAgainstLedger(f *testing.F) {
 				entries = append(entries, entry{now, cost})
 			}
 			l = after
-			for _, test := range []struct{ at, used int64 }{{l.FullAt(&shape), 0}, {now, shape.Capacity - got.Remaining}} {
+			for _, test := range []struct{ at, used int64 }{{l.FullAt(&shape), 0},
+				{now, shape.Capacity - got.Remaining}} {
 				if test.at == math.MaxInt64 {
 					continue // and beyond
 				}
@@ -115,7 +118,8 @@ func FuzzLogAgainstLedger(f *testing.F) {
 					t.Fatalf("%+v at %d: %+v, want %d used", l, test.at, o, test.used)
 				}
 			}
-			if got := bucket.SpentLog(k, &shape, l.FullAt(&shape)); l.FullAt(&shape) < math.MaxInt64 && got.FullAt(&shape) != l.FullAt(&shape) {
+			if got := bucket.SpentLog(k, &shape, l.FullAt(&shape)); l.FullAt(&shape) < math.MaxInt64 &&
+				got.FullAt(&shape) != l.FullAt(&shape) {
 				t.Fatalf("a spent log is full at %d, want %d", got.FullAt(&shape), l.FullAt(&shape))
 			}
 		}
@@ -125,9 +129,11 @@ func FuzzLogAgainstLedger(f *testing.F) {
 // FuzzLogNeverPanics has any log, key and time meet any limit that compiles.
 func FuzzLogNeverPanics(f *testing.F) {
 	f.Add(int64(5), int64(1e9), uint64(7), uint64(1), int64(math.MinInt64), int64(math.MaxInt64), int64(3))
-	f.Add(int64(1<<32-1), int64(1<<61), uint64(math.MaxUint64), uint64(2), int64(math.MaxInt64), int64(math.MinInt64), int64(1))
+	f.Add(int64(1<<32-1), int64(1<<61), uint64(math.MaxUint64), uint64(2), int64(math.MaxInt64),
+		int64(math.MinInt64), int64(1))
 	f.Fuzz(func(t *testing.T, tokens, per int64, lo, seed uint64, stamp, now, cost int64) {
-		shape, err := rate.Compile(rate.Limit{Tokens: tokens, Per: time.Duration(per), Burst: tokens, Algorithm: rate.SlidingLog})
+		shape, err := rate.Compile(rate.Limit{Tokens: tokens, Per: time.Duration(per), Burst: tokens,
+			Algorithm: rate.SlidingLog})
 		if err != nil {
 			return
 		}
@@ -137,9 +143,11 @@ func FuzzLogNeverPanics(f *testing.F) {
 			random.Counts[i] = rng.Uint32() >> rng.IntN(40)
 		}
 		k := key.Key{Lo: lo}
-		for _, l := range []bucket.Log{random, bucket.FullLog(k, &shape), bucket.SpentLog(k, &shape, stamp), bucket.OwingLog(k, &shape, math.MaxInt64, stamp)} {
+		for _, l := range []bucket.Log{random, bucket.FullLog(k, &shape), bucket.SpentLog(k, &shape, stamp),
+			bucket.OwingLog(k, &shape, math.MaxInt64, stamp)} {
 			after, o := l.Take(now, shape, cost)
-			if o.Remaining < 0 || o.Remaining > shape.Capacity || o.RetryAfter < 0 || o.ResetAfter < 0 || after.Stamp < l.Stamp {
+			if o.Remaining < 0 || o.Remaining > shape.Capacity || o.RetryAfter < 0 || o.ResetAfter < 0 ||
+				after.Stamp < l.Stamp {
 				t.Fatalf("%+v.Take(%d, %+v, %d) = %+v, %+v", l, now, shape, cost, after, o)
 			}
 			after.Refund(now, &shape, max(0, min(cost, shape.Capacity)), stamp)

@@ -159,7 +159,8 @@ func (s State) drain(now int64, sh *rate.Shape) (d State, credit int64) {
 
 // drainFor is drain when now is later than s.Stamp.
 func (s State) drainFor(now int64, sh *rate.Shape) (d State, credit int64) {
-	hi, lo := bits.Mul64(uint64(now-s.Stamp), uint64(sh.Drain)) // the difference wraps around to the right unsigned number
+	// the difference wraps around to the right unsigned number
+	hi, lo := bits.Mul64(uint64(now-s.Stamp), uint64(sh.Drain))
 	if sh.Tick != 1 {
 		return s.drainCoarse(now, sh, hi, lo)
 	}

@@ -27,7 +27,8 @@ func ExampleState_Take() {
 	for _, at := range []time.Duration{0, 0, 0, 0, 500 * time.Millisecond} {
 		var got bucket.Outcome
 		state, got = state.Take(start.Add(at).UnixNano(), shape, 1)
-		fmt.Printf("%4v allowed=%-5t remaining=%d retry=%v reset=%v\n", at, got.Allowed, got.Remaining, got.RetryAfter, got.ResetAfter)
+		fmt.Printf("%4v allowed=%-5t remaining=%d retry=%v reset=%v\n", at, got.Allowed, got.Remaining, got.RetryAfter,
+			got.ResetAfter)
 	}
 	// Output:
 	//   0s allowed=true  remaining=2 retry=0s reset=500ms
@@ -95,13 +96,15 @@ func TestTake(t *testing.T) {
 			{11*s - 1, 1, bucket.Outcome{RetryAfter: 1, ResetAfter: s + 1}},
 			{11 * s, 1, allowed(0, 2*s)},
 		}},
-		{"ticks of a microsecond decide in nanoseconds", rate.Limit{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003}, []step{
-			{0, 1_000_003, allowed(0, 24*time.Hour)},
-			{0, 1, bucket.Outcome{RetryAfter: 86_399_741, ResetAfter: 24 * time.Hour}}, // 86,400 s / 1,000,003 = 86.399 740 8 ms
-			{86_399_740, 1, bucket.Outcome{RetryAfter: 1, ResetAfter: 24*time.Hour - 86_399_740}},
-			{86_399_741, 1, allowed(0, 24*time.Hour)},
-			{12 * time.Hour, 0, allowed(500_000, 12*time.Hour+86_399_741)},
-		}},
+		{"ticks of a microsecond decide in nanoseconds",
+			rate.Limit{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003}, []step{
+				{0, 1_000_003, allowed(0, 24*time.Hour)},
+				// 86,400 s / 1,000,003 = 86.399 740 8 ms
+				{0, 1, bucket.Outcome{RetryAfter: 86_399_741, ResetAfter: 24 * time.Hour}},
+				{86_399_740, 1, bucket.Outcome{RetryAfter: 1, ResetAfter: 24*time.Hour - 86_399_740}},
+				{86_399_741, 1, allowed(0, 24*time.Hour)},
+				{12 * time.Hour, 0, allowed(500_000, 12*time.Hour+86_399_741)},
+			}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -120,11 +123,13 @@ func TestTake(t *testing.T) {
 func TestZeroShapeAdmitsNothing(t *testing.T) {
 	for _, state := range []bucket.State{{}, {Debt: 5, Stamp: 3}} {
 		for _, cost := range []int64{-1, 0, 1} {
-			if after, got := state.Take(10, rate.Shape{}, cost); after != state || got != (bucket.Outcome{Never: true}) {
+			if after, got := state.Take(10, rate.Shape{}, cost); after != state ||
+				got != (bucket.Outcome{Never: true}) {
 				t.Errorf("%+v.Take(zero Shape, %d) = %+v, %+v", state, cost, after, got)
 			}
 		}
-		if got := state.Convert(rate.Shape{}, compile(t, rate.Limit{Tokens: 1, Per: 1, Burst: 1}), 10); got != (bucket.State{Stamp: 10}) {
+		if got := state.Convert(rate.Shape{}, compile(t, rate.Limit{Tokens: 1, Per: 1, Burst: 1}),
+			10); got != (bucket.State{Stamp: 10}) {
 			t.Errorf("%+v.Convert(zero Shape) = %+v, want a full bucket", state, got)
 		}
 	}
@@ -224,7 +229,11 @@ func TestCoarseTicksAreInvisible(t *testing.T) {
 func TestEnvelope(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 2))
 	for range 200 {
-		limit := rate.Limit{Tokens: 1 + rng.Int64N(2000), Per: time.Duration(1 + rng.Int64N(1e10)), Burst: 1 + rng.Int64N(300)}
+		limit := rate.Limit{
+			Tokens: 1 + rng.Int64N(2000),
+			Per:    time.Duration(1 + rng.Int64N(1e10)),
+			Burst:  1 + rng.Int64N(300),
+		}
 		shape := compile(t, limit)
 		var state bucket.State
 		queue, last, now := int64(0), int64(0), int64(0)
@@ -246,7 +255,8 @@ func TestEnvelope(t *testing.T) {
 
 func TestDeniedTakesAreInvisible(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
-	for _, shape := range []rate.Shape{compile(t, rate.Limit{Tokens: 7, Per: 90, Burst: 5}), {Drain: 7, Unit: 90, Capacity: 450, Tick: 1000}} {
+	for _, shape := range []rate.Shape{compile(t, rate.Limit{Tokens: 7, Per: 90, Burst: 5}),
+		{Drain: 7, Unit: 90, Capacity: 450, Tick: 1000}} {
 		var quiet, probed bucket.State
 		now := int64(0)
 		for i := range 20000 {
@@ -306,18 +316,28 @@ func TestConvert(t *testing.T) {
 		at       int64
 		want     bucket.State
 	}{
-		{"debt is kept in tokens", bucket.State{Debt: 5e8, Stamp: 0}, perSecond(10, 10), perSecond(1, 10), 0, bucket.State{Debt: 5e9}},
-		{"the old limit drains until the change", bucket.State{Debt: 5e8, Stamp: 0}, perSecond(10, 10), perSecond(1, 10), 2e8, bucket.State{Debt: 3e9, Stamp: 2e8}},
-		{"nobody owes more than the new burst", bucket.State{Debt: 1e9, Stamp: 7}, perSecond(10, 10), perSecond(10, 4), 7, bucket.State{Debt: 4e8, Stamp: 7}},
-		{"half a unit is a unit", bucket.State{Debt: 1, Stamp: 0}, rate.Shape{Drain: 1, Unit: 2, Capacity: 2, Tick: 1}, rate.Shape{Drain: 1, Unit: 1, Capacity: 9, Tick: 1}, 0, bucket.State{Debt: 1}},
+		{"debt is kept in tokens", bucket.State{Debt: 5e8, Stamp: 0}, perSecond(10, 10), perSecond(1, 10), 0,
+			bucket.State{Debt: 5e9}},
+		{"the old limit drains until the change", bucket.State{Debt: 5e8, Stamp: 0}, perSecond(10, 10),
+			perSecond(1, 10), 2e8, bucket.State{Debt: 3e9, Stamp: 2e8}},
+		{"nobody owes more than the new burst", bucket.State{Debt: 1e9, Stamp: 7}, perSecond(10, 10), perSecond(10, 4),
+			7, bucket.State{Debt: 4e8, Stamp: 7}},
+		{"half a unit is a unit", bucket.State{Debt: 1, Stamp: 0}, rate.Shape{Drain: 1, Unit: 2, Capacity: 2, Tick: 1},
+			rate.Shape{Drain: 1, Unit: 1, Capacity: 9, Tick: 1}, 0, bucket.State{Debt: 1}},
 		{"full stays full", bucket.State{}, perSecond(1, 1), perSecond(9, 9), 5, bucket.State{Stamp: 5}},
-		{"a change before the last take drains nothing", bucket.State{Debt: 5e8, Stamp: 9}, perSecond(10, 10), perSecond(1, 10), 3, bucket.State{Debt: 5e9, Stamp: 9}},
-		{"the quotient may leave 64 bits", bucket.State{Debt: 1 << 62, Stamp: 0}, rate.Shape{Drain: 1, Unit: 1, Capacity: 1 << 62, Tick: 1}, rate.Shape{Drain: 1, Unit: 1 << 61, Capacity: 1 << 62, Tick: 1}, 0, bucket.State{Debt: 1 << 62}},
-		{"a tick that has begun counts", bucket.State{Debt: 10, Stamp: 0}, rate.Shape{Drain: 4, Unit: 10, Capacity: 100, Tick: 1000}, rate.Shape{Drain: 4, Unit: 10, Capacity: 100, Tick: 1}, 1500, bucket.State{Debt: 4, Stamp: 1500}},
+		{"a change before the last take drains nothing", bucket.State{Debt: 5e8, Stamp: 9}, perSecond(10, 10),
+			perSecond(1, 10), 3, bucket.State{Debt: 5e9, Stamp: 9}},
+		{"the quotient may leave 64 bits", bucket.State{Debt: 1 << 62, Stamp: 0},
+			rate.Shape{Drain: 1, Unit: 1, Capacity: 1 << 62, Tick: 1},
+			rate.Shape{Drain: 1, Unit: 1 << 61, Capacity: 1 << 62, Tick: 1}, 0, bucket.State{Debt: 1 << 62}},
+		{"a tick that has begun counts", bucket.State{Debt: 10, Stamp: 0},
+			rate.Shape{Drain: 4, Unit: 10, Capacity: 100, Tick: 1000},
+			rate.Shape{Drain: 4, Unit: 10, Capacity: 100, Tick: 1}, 1500, bucket.State{Debt: 4, Stamp: 1500}},
 	}
 	for _, test := range tests {
 		if got := test.state.Convert(test.from, test.to, test.at); got != test.want {
-			t.Errorf("%s: %+v.Convert(%+v, %+v, %d) = %+v, want %+v", test.name, test.state, test.from, test.to, test.at, got, test.want)
+			t.Errorf("%s: %+v.Convert(%+v, %+v, %d) = %+v, want %+v", test.name, test.state, test.from, test.to,
+				test.at, got, test.want)
 		}
 	}
 }
@@ -349,7 +369,8 @@ func TestConvertEnvelope(t *testing.T) {
 		// Thousandths of a token, to stay in integers.
 		bound := max(before.Burst, after.Burst)*1000 + before.Tokens*change + after.Tokens*(end-change)
 		if admitted*1000 > bound {
-			t.Fatalf("%+v to %+v at %d: admitted %d by %d, want at most %d thousandths", before, after, change, admitted, end, bound)
+			t.Fatalf("%+v to %+v at %d: admitted %d by %d, want at most %d thousandths", before, after, change,
+				admitted, end, bound)
 		}
 	}
 }
@@ -396,7 +417,8 @@ func TestRefundNeverGrants(t *testing.T) {
 }
 
 func TestNothingAllocates(t *testing.T) {
-	fine, coarse := compile(t, rate.Limit{Tokens: 1000, Per: s, Burst: 2000}), compile(t, rate.Limit{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003})
+	fine, coarse := compile(t, rate.Limit{Tokens: 1000, Per: s, Burst: 2000}),
+		compile(t, rate.Limit{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003})
 	var state bucket.State
 	now := int64(1e18)
 	n := testing.AllocsPerRun(100, func() {

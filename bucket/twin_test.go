@@ -112,7 +112,8 @@ func FuzzTakeAgainstTwin(f *testing.F) {
 				continue
 			}
 			want := slow.take(now, cost)
-			want.RetryAfter, want.ResetAfter = beyond(want.RetryAfter, got.RetryAfter), beyond(want.ResetAfter, got.ResetAfter)
+			want.RetryAfter, want.ResetAfter = beyond(want.RetryAfter, got.RetryAfter),
+				beyond(want.ResetAfter, got.ResetAfter)
 			if got != want {
 				t.Fatalf("%+v: %+v.Take(%d, %d) = %+v, want %+v", limit, before, now, cost, got, want)
 			}

@@ -37,7 +37,8 @@ func TestFixedWindow(t *testing.T) {
 		{59 * time.Second, 6, bucket.Outcome{Allowed: true, ResetAfter: time.Second}},
 		{time.Minute - 1, 1, bucket.Outcome{RetryAfter: 1, ResetAfter: 1}},
 		{time.Minute, 10, bucket.Outcome{Allowed: true, ResetAfter: time.Minute}},
-		{30 * time.Second, 1, bucket.Outcome{RetryAfter: 90 * time.Second, ResetAfter: 90 * time.Second}}, // the clock was set back
+		// the clock was set back
+		{30 * time.Second, 1, bucket.Outcome{RetryAfter: 90 * time.Second, ResetAfter: 90 * time.Second}},
 		{time.Minute, 0, bucket.Outcome{Allowed: true, ResetAfter: time.Minute}},
 		{time.Minute, 11, bucket.Outcome{Never: true, ResetAfter: time.Minute}},
 		{time.Minute, -1, bucket.Outcome{Never: true, ResetAfter: time.Minute}},
@@ -56,7 +57,8 @@ func TestSlidingWindow(t *testing.T) {
 		{66 * time.Second, 9, bucket.Outcome{RetryAfter: 54 * time.Second, ResetAfter: 114 * time.Second}},
 		{66 * time.Second, 10, bucket.Outcome{RetryAfter: 114 * time.Second, ResetAfter: 114 * time.Second}},
 		{90 * time.Second, 4, bucket.Outcome{Allowed: true, ResetAfter: 90 * time.Second}},
-		{time.Minute, 1, bucket.Outcome{RetryAfter: 36 * time.Second, ResetAfter: 2 * time.Minute}}, // the clock was set back
+		// the clock was set back
+		{time.Minute, 1, bucket.Outcome{RetryAfter: 36 * time.Second, ResetAfter: 2 * time.Minute}},
 		{96 * time.Second, 1, bucket.Outcome{Allowed: true, ResetAfter: 84 * time.Second}},
 		{2 * time.Minute, 0, bucket.Outcome{Allowed: true, Remaining: 4, ResetAfter: time.Minute}},
 		{3 * time.Minute, 10, bucket.Outcome{Allowed: true, ResetAfter: 2 * time.Minute}},
@@ -109,7 +111,8 @@ func TestWindowRefund(t *testing.T) {
 		_, before := s.Take(int64(test.at), shape, 0)
 		_, after := s.Refund(int64(test.at), shape, 4, int64(30*time.Second)).Take(int64(test.at), shape, 0)
 		if before.Remaining != test.before || after.Remaining != test.want {
-			t.Errorf("algorithm %d: %d left at %v, %d after the refund, want %d and %d", test.algorithm, before.Remaining, test.at, after.Remaining, test.before, test.want)
+			t.Errorf("algorithm %d: %d left at %v, %d after the refund, want %d and %d", test.algorithm,
+				before.Remaining, test.at, after.Remaining, test.before, test.want)
 		}
 	}
 }
@@ -214,7 +217,8 @@ func FuzzWindowAgainstLedger(f *testing.F) {
 			if full := s.FullAt(shape); full < math.MaxInt64 && slow.used(full).Sign() != 0 {
 				t.Fatalf("%+v: %+v is full at %d, and %v counts", limit, s, full, slow.used(full))
 			}
-			if reset := int64(got.ResetAfter); reset > 0 && reset < math.MaxInt64-now && (slow.used(now+reset).Sign() != 0 || slow.used(now+reset-1).Sign() == 0) {
+			if reset := int64(got.ResetAfter); reset > 0 && reset < math.MaxInt64-now &&
+				(slow.used(now+reset).Sign() != 0 || slow.used(now+reset-1).Sign() == 0) {
 				t.Fatalf("%+v: %+v.Take(%d, %d) = %+v, want a reset that is exact", limit, s, now, cost, got)
 			}
 		}
@@ -225,9 +229,15 @@ func FuzzWindowAgainstLedger(f *testing.F) {
 // absurd, answers may not.
 func FuzzWindowNeverPanics(f *testing.F) {
 	f.Add(int64(5), int64(1e9), int64(1), uint64(7), int64(1<<62), int64(math.MinInt64), int64(math.MaxInt64), int64(3))
-	f.Add(int64(1<<31-1), int64(1<<61), int64(2), uint64(math.MaxUint64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MinInt64), int64(1))
+	f.Add(int64(1<<31-1), int64(1<<61), int64(2), uint64(math.MaxUint64), int64(math.MaxInt64), int64(math.MaxInt64),
+		int64(math.MinInt64), int64(1))
 	f.Fuzz(func(t *testing.T, tokens, per, algorithm int64, lo uint64, debt, stamp, now, cost int64) {
-		limit := rate.Limit{Tokens: tokens, Per: time.Duration(per), Burst: tokens, Algorithm: rate.FixedWindow + rate.Algorithm(algorithm&1)}
+		limit := rate.Limit{
+			Tokens:    tokens,
+			Per:       time.Duration(per),
+			Burst:     tokens,
+			Algorithm: rate.FixedWindow + rate.Algorithm(algorithm&1),
+		}
 		shape, err := rate.Compile(limit)
 		if err != nil {
 			return
@@ -240,9 +250,11 @@ func FuzzWindowNeverPanics(f *testing.F) {
 			debt = (debt>>32%(shape.Capacity+1))<<32 | debt&math.MaxUint32%(shape.Capacity+1)
 		}
 		k := key.Key{Lo: lo}
-		for _, s := range []bucket.State{{Debt: debt, Stamp: stamp}, bucket.Full(k, &shape), bucket.Spent(k, &shape, stamp)} {
+		for _, s := range []bucket.State{{Debt: debt, Stamp: stamp}, bucket.Full(k, &shape),
+			bucket.Spent(k, &shape, stamp)} {
 			after, o := s.Take(now, shape, cost)
-			if o.Remaining < 0 || o.RetryAfter < 0 || o.ResetAfter < 0 || after.Debt < 0 || after.Stamp < s.Stamp && o.Allowed {
+			if o.Remaining < 0 || o.RetryAfter < 0 || o.ResetAfter < 0 || after.Debt < 0 ||
+				after.Stamp < s.Stamp && o.Allowed {
 				t.Fatalf("%+v.Take(%d, %+v, %d) = %+v, %+v", s, now, shape, cost, after, o)
 			}
 			after.Refund(now, shape, max(0, min(cost, shape.Capacity)), stamp)

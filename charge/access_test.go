@@ -33,7 +33,12 @@ func TestAccessOfSeveralCredentials(t *testing.T) {
 		if token != "" {
 			header.Set("Authorization", "Bearer "+token)
 		}
-		return h.lim.Check(t.Context(), headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("192.0.2.1"), Header: header}).Reason
+		return h.lim.Check(t.Context(), headgate.Request{
+			Method: "GET",
+			Target: "/v1/items/1",
+			Peer:   netip.MustParseAddr("192.0.2.1"),
+			Header: header,
+		}).Reason
 	}
 	for range 5 {
 		for name, c := range map[string]struct {
@@ -87,15 +92,20 @@ func TestAnOutageDoesNotUnblock(t *testing.T) {
 			header http.Header
 			known  bool
 		}{
-			"a token":                     {there, http.Header{"Authorization": {"Bearer away.x.y"}}, false},
-			"a token after a bad one":     {there, http.Header{"Authorization": {"Bearer forged.x.y", "Bearer away.x.y"}}, false},
-			"a token beside a bad key":    {there, http.Header{"X-Api-Key": {"hg_made_up"}, "Authorization": {"Bearer away.x.y"}}, false},
-			"a token beside a good key":   {there, http.Header{"X-Api-Key": {there.keys[1]}, "Authorization": {"Bearer away.x.y"}}, false},
-			"a key":                       {away, http.Header{"X-Api-Key": {away.keys[0]}}, false},
-			"a key beside a bad token":    {away, http.Header{"X-Api-Key": {away.keys[0]}, "Authorization": {"Bearer forged.x.y"}}, false},
-			"a bad token":                 {there, http.Header{"Authorization": {"Bearer forged.x.y"}}, true},
-			"a good key":                  {there, http.Header{"X-Api-Key": {there.keys[1]}}, true},
-			"a good token beside a key":   {away, http.Header{"X-Api-Key": {away.keys[0]}, "Authorization": {"Bearer t2.x.y"}}, false},
+			"a token": {there, http.Header{"Authorization": {"Bearer away.x.y"}}, false},
+			"a token after a bad one": {there,
+				http.Header{"Authorization": {"Bearer forged.x.y", "Bearer away.x.y"}}, false},
+			"a token beside a bad key": {there, http.Header{"X-Api-Key": {"hg_made_up"},
+				"Authorization": {"Bearer away.x.y"}}, false},
+			"a token beside a good key": {there, http.Header{"X-Api-Key": {there.keys[1]},
+				"Authorization": {"Bearer away.x.y"}}, false},
+			"a key": {away, http.Header{"X-Api-Key": {away.keys[0]}}, false},
+			"a key beside a bad token": {away, http.Header{"X-Api-Key": {away.keys[0]},
+				"Authorization": {"Bearer forged.x.y"}}, false},
+			"a bad token": {there, http.Header{"Authorization": {"Bearer forged.x.y"}}, true},
+			"a good key":  {there, http.Header{"X-Api-Key": {there.keys[1]}}, true},
+			"a good token beside a key": {away, http.Header{"X-Api-Key": {away.keys[0]},
+				"Authorization": {"Bearer t2.x.y"}}, false},
 			"no credential, while away":   {away, http.Header{}, true},
 			"a good token, while away":    {away, http.Header{"Authorization": {"Bearer t2.x.y"}}, true},
 			"a malformed key, while away": {away, http.Header{"X-Api-Key": {"hg_made_up"}}, true},
@@ -130,12 +140,14 @@ func (noKeys) Find(context.Context, identity.Digest) (identity.Key, error) {
 func TestA5AFloodDoesNotUnblock(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0) // as newHolders has it
 	blocks := map[string]policy.Rule{
-		"a caller":             {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1"},
-		"a caller, for a time": {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1", Expires: now.Add(time.Hour)},
-		"a project":            {Endpoint: "GET /v1/items/{id}", Mode: policy.Block, Project: "p1"},
-		"a key":                {Endpoint: policy.All, Mode: policy.Block, Only: "api_key:k1"},
-		"nobody any more":      {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1", Expires: now.Add(-time.Hour)},
-		"a network":            {Endpoint: policy.All, Mode: policy.Block, Only: "ip:203.0.113.0/24", Subject: policy.SubjectIP},
+		"a caller": {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1"},
+		"a caller, for a time": {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1",
+			Expires: now.Add(time.Hour)},
+		"a project":       {Endpoint: "GET /v1/items/{id}", Mode: policy.Block, Project: "p1"},
+		"a key":           {Endpoint: policy.All, Mode: policy.Block, Only: "api_key:k1"},
+		"nobody any more": {Endpoint: policy.All, Mode: policy.Block, Only: "token:t1", Expires: now.Add(-time.Hour)},
+		"a network": {Endpoint: policy.All, Mode: policy.Block, Only: "ip:203.0.113.0/24",
+			Subject: policy.SubjectIP},
 	}
 	for blocked, rule := range blocks {
 		h := newHolders(t, func(o *identity.Options) { o.TokenFailures, o.TokenCache = 2, -1 })
@@ -148,7 +160,8 @@ func TestA5AFloodDoesNotUnblock(t *testing.T) {
 			want = headgate.WithinLimits
 		}
 		d := h.lim.Check(t.Context(), h.one("192.0.2.1", "Authorization", "Bearer t1.x.y"))
-		if d.Principal.Rejected != identity.TokenFlood || d.Reason != want || d.Allowed != (want == headgate.WithinLimits) {
+		if d.Principal.Rejected != identity.TokenFlood || d.Reason != want ||
+			d.Allowed != (want == headgate.WithinLimits) {
 			t.Errorf("a block of %s: %v, %v, want %v", blocked, d.Principal, d.Reason, want)
 		}
 		if d := h.lim.Check(t.Context(), h.one("192.0.2.1", "X-Api-Key", h.keys[1])); !d.Allowed {
@@ -200,8 +213,9 @@ func TestABlockHoldsOutsideOfScopes(t *testing.T) {
 		"a key and a token":        {policy.Rule{Endpoint: policy.All, Project: "p2"}, []string{"k2", "token"}},
 		"a tier":                   {policy.Rule{Endpoint: policy.All, Tier: "free"}, []string{"k1"}},
 		"a key of no such project": {policy.Rule{Endpoint: policy.All, Project: "p3", Only: "api_key:k1"}, nil},
-		"a key, until now":         {policy.Rule{Endpoint: policy.All, Only: "api_key:k1", Expires: time.Unix(1_799_999_999, 0)}, nil},
-		"nobody":                   {policy.Rule{Endpoint: policy.All, Project: "p1", Mode: policy.Allow}, nil},
+		"a key, until now": {policy.Rule{Endpoint: policy.All, Only: "api_key:k1",
+			Expires: time.Unix(1_799_999_999, 0)}, nil},
+		"nobody": {policy.Rule{Endpoint: policy.All, Project: "p1", Mode: policy.Allow}, nil},
 	} {
 		if c.rule.Mode != policy.Allow {
 			c.rule.Mode = policy.Block
@@ -219,7 +233,12 @@ func TestABlockHoldsOutsideOfScopes(t *testing.T) {
 					header.Add("X-Api-Key", keys[name])
 				}
 			}
-			d := all.lim.Check(t.Context(), headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("192.0.2.1"), Header: header})
+			d := all.lim.Check(t.Context(), headgate.Request{
+				Method: "GET",
+				Target: "/v1/items/1",
+				Peer:   netip.MustParseAddr("192.0.2.1"),
+				Header: header,
+			})
 			if d.Reason != want {
 				t.Errorf("a block of %s, sent are %v: %v, want %v", blocked, sent, d.Reason, want)
 			}
@@ -231,8 +250,10 @@ func TestABlockHoldsOutsideOfScopes(t *testing.T) {
 
 	// Where a token goes before keys, a key beside it counts nowhere.
 	first := newHolders(t, func(o *identity.Options) { narrow(o); o.Credentials = identity.FirstCredentials })
-	first.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 1 << 30}, policy.Rule{Endpoint: policy.All, Only: "api_key:k1", Mode: policy.Block})
-	for token, want := range map[string]headgate.Reason{"t2.x.y": headgate.WithinLimits, "forged.x.y": headgate.Blocked} {
+	first.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 1 << 30},
+		policy.Rule{Endpoint: policy.All, Only: "api_key:k1", Mode: policy.Block})
+	for token, want := range map[string]headgate.Reason{"t2.x.y": headgate.WithinLimits,
+		"forged.x.y": headgate.Blocked} {
 		r := first.both("192.0.2.1")
 		r.Header = http.Header{"X-Api-Key": {keys["k1"]}, "Authorization": {"Bearer " + token}}
 		if d := first.lim.Check(t.Context(), r); d.Reason != want {

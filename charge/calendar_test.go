@@ -63,7 +63,8 @@ func TestBudgetOfADay(t *testing.T) {
 		b.Now = moment(t, step.at)
 		d := b.Get("/a")
 		if d.Allowed != step.want || d.RetryAfter != step.retry {
-			t.Errorf("%s: allowed %v, retry after %v, want %v, %v", step.at, d.Allowed, d.RetryAfter, step.want, step.retry)
+			t.Errorf("%s: allowed %v, retry after %v, want %v, %v", step.at, d.Allowed, d.RetryAfter,
+				step.want, step.retry)
 		}
 	}
 }
@@ -72,13 +73,18 @@ func TestBudgetOfADay(t *testing.T) {
 func TestCalendarBudgetsAgainstTheirTwin(t *testing.T) {
 	random := rand.New(rand.NewPCG(16, 5))
 	for range race.Fewer(60) {
-		zone := []string{"Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"}[random.IntN(5)]
+		zone := []string{"Europe/Zurich", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
+			"UTC"}[random.IntN(5)]
 		location, err := time.LoadLocation(zone)
 		if err != nil {
 			t.Fatal(err)
 		}
 		form := []string{"2006-01-02", "week", "2006-01"}[random.IntN(3)]
-		per := map[string]time.Duration{"2006-01-02": 24 * time.Hour, "week": 168 * time.Hour, "2006-01": 720 * time.Hour}[form]
+		per := map[string]time.Duration{
+			"2006-01-02": 24 * time.Hour,
+			"week":       168 * time.Hour,
+			"2006-01":    720 * time.Hour,
+		}[form]
 		limit := 1 + random.Int64N(4)
 		b := trial.New(t, []string{"GET /a"}, []policy.Rule{byCalendar(t, zone, limit, per)})
 		b.Now = time.Date(2026, 1, random.IntN(300), random.IntN(24), 0, 0, 0, time.UTC)
@@ -93,10 +99,12 @@ func TestCalendarBudgetsAgainstTheirTwin(t *testing.T) {
 			cost := 1 + random.Int64N(2)
 			want := used[shows]+cost <= limit
 			if d := b.Take(cost); d.Allowed != want && cost <= limit {
-				t.Fatalf("%d of %d by %v of %s at %v: allowed %v, want %v with %d used", cost, limit, per, zone, b.Now, d.Allowed, want, used[shows])
+				t.Fatalf("%d of %d by %v of %s at %v: allowed %v, want %v with %d used", cost, limit, per, zone, b.Now,
+					d.Allowed, want, used[shows])
 			} else if !d.Allowed && d.RetryAfter > 0 && cost <= limit {
 				later := b.Now.Add(d.RetryAfter).In(location)
-				if before := later.Add(-1); later.Format("15:04:05.999999999") != "00:00:00" && before.YearDay() == later.YearDay() {
+				if before := later.Add(-1); later.Format("15:04:05.999999999") != "00:00:00" &&
+					before.YearDay() == later.YearDay() {
 					t.Fatalf("retry at %v, want midnight", later)
 				}
 			}
@@ -117,7 +125,8 @@ func (c *changing) Set() *policy.Set { return c.set }
 func TestCalendarBudgetOutlivesItsLimit(t *testing.T) {
 	p := &changing{}
 	load := func(b *endpoint.Table, limit int64, at time.Time) {
-		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{byCalendar(t, "Europe/Zurich", limit, 24*time.Hour)}},
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{byCalendar(t, "Europe/Zurich", limit,
+			24*time.Hour)}},
 			policy.CompileOptions{Endpoints: b, Now: at, Previous: p.set})
 		if err := problems.Err(); err != nil {
 			t.Fatal(err)
@@ -155,7 +164,8 @@ func TestCalendarBudgetOutlivesItsLimit(t *testing.T) {
 // also when it was set.
 func TestCalendarGoesByTheWall(t *testing.T) {
 	table := trial.Compile(t, []string{"GET /a"})
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{byCalendar(t, "Europe/Zurich", 3, 24*time.Hour)}}, policy.CompileOptions{Endpoints: table})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{byCalendar(t, "Europe/Zurich", 3,
+		24*time.Hour)}}, policy.CompileOptions{Endpoints: table})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +195,8 @@ func TestCalendarGoesByTheWall(t *testing.T) {
 		outs := make([]bucket.Outcome, len(p.Takes))
 		ok, err := store.TryConsume(context.Background(), p.Now, p.Takes, outs)
 		if err != nil || ok != step.want || outs[0].RetryAfter != step.retry {
-			t.Errorf("step %d: allowed %v, retry after %v, %v, want %v, %v", n, ok, outs[0].RetryAfter, err, step.want, step.retry)
+			t.Errorf("step %d: allowed %v, retry after %v, %v, want %v, %v", n, ok, outs[0].RetryAfter, err,
+				step.want, step.retry)
 		}
 	}
 }

@@ -37,8 +37,10 @@ type Request struct {
 	Identifier string
 	Unparsable bool
 
-	Target string            // for rules by a path parameter
-	Named  map[string]string // values of parameters and claims by Rule.Only, in the place of what the request says; mostly nil
+	Target string // for rules by a path parameter
+	// values of parameters and claims by Rule.Only, in the place of what the request says; mostly
+	// nil
+	Named map[string]string
 
 	Cost     int64 // tokens
 	Fallback bool  // Set.Fallback applies as well
@@ -310,7 +312,8 @@ func (pl *Planner) name(p *Plan) {
 			p.bytes = subject.AppendUnreadable(p.bytes[:0], terms.Subject)
 			kind = Unreadable
 		}
-		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal), Place: p.from + i, id: terms.ID}
+		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal),
+			Place: p.from + i, id: terms.ID}
 		var window rate.Shape
 		if terms.Calendar {
 			window = pl.calendarWindow(p, a.Rule, &terms)
@@ -329,7 +332,8 @@ func (pl *Planner) name(p *Plan) {
 			// Each period has a bucket of its own, which began full: no limit from before it matters, and of
 			// one that changes within it the count stays.
 			take.Shape, take.Since, take.Before = window, 0, nil
-		} else if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
+		} else if take.Before !=
+			terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before
 		}
 		take.Cost, take.Shadow, take.MaxWait = p.Cost, a.Shadow, 0

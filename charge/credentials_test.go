@@ -60,12 +60,16 @@ func newHolders(t testing.TB, change func(*identity.Options)) *holders {
 	var records []identity.KeyRecord
 	for i, limit := range []int{5, 7, 9} {
 		project := fmt.Sprint("p", i+1)
-		rules = append(rules, policy.Rule{Endpoint: policy.Default, Project: project, Limit: int64(limit), Per: time.Hour})
+		rules = append(rules, policy.Rule{Endpoint: policy.Default, Project: project, Limit: int64(limit),
+			Per: time.Hour})
 		text, err := identity.NewKey()
 		if err != nil {
 			t.Fatal(err)
 		}
-		records = append(records, identity.KeyRecord{Digest: digester.Digest(text), Key: identity.Key{ID: fmt.Sprint("k", i+1), Project: project}})
+		records = append(records, identity.KeyRecord{
+			Digest: digester.Digest(text),
+			Key:    identity.Key{ID: fmt.Sprint("k", i+1), Project: project},
+		})
 		h.keys = append(h.keys, text)
 		h.limits[text], h.limits[fmt.Sprintf("t%d.x.y", i+1)] = limit, limit
 	}
@@ -114,7 +118,8 @@ func (h *holders) admitted(t testing.TB, addresses int, target string, header ht
 	t.Helper()
 	for i := range 6 * addresses {
 		peer := netip.AddrFrom4([4]byte{198, 51, byte(i % addresses / 250), byte(1 + i%addresses%250)})
-		if h.lim.Check(t.Context(), headgate.Request{Method: "GET", Target: target, Peer: peer, Header: header}).Allowed {
+		if h.lim.Check(t.Context(), headgate.Request{Method: "GET", Target: target, Peer: peer,
+			Header: header}).Allowed {
 			n++
 		}
 	}
@@ -163,19 +168,29 @@ func TestA5ASecondCredentialWidensNoBudget(t *testing.T) {
 		{"in one line with Basic", nil, func(k string) http.Header {
 			return http.Header{"Authorization": {"Basic YTpi, Bearer " + k}}
 		}, 5},
-		{"scheme in lower case", nil, func(k string) http.Header { return http.Header{"Authorization": {"bearer " + k}} }, 5},
+		{"scheme in lower case", nil, func(k string) http.Header {
+			return http.Header{"Authorization": {"bearer " + k}}
+		}, 5},
 		{"behind a tab", nil, func(k string) http.Header { return http.Header{"Authorization": {"Bearer\t" + k}} }, 5},
-		{"behind a no-break space", nil, func(k string) http.Header { return http.Header{"Authorization": {"Bearer\u00a0" + k}} }, 5},
-		{"before a word", nil, func(k string) http.Header { return http.Header{"Authorization": {"Bearer " + k + " x"}} }, 5},
-		{"behind a word", nil, func(k string) http.Header { return http.Header{"Authorization": {"Bearer x " + k}} }, 5},
-		{"under another scheme", nil, func(k string) http.Header { return http.Header{"Authorization": {"Token " + k}} }, 5},
+		{"behind a no-break space", nil,
+			func(k string) http.Header { return http.Header{"Authorization": {"Bearer\u00a0" + k}} }, 5},
+		{"before a word", nil, func(k string) http.Header {
+			return http.Header{"Authorization": {"Bearer " + k + " x"}}
+		}, 5},
+		{"behind a word", nil, func(k string) http.Header { return http.Header{"Authorization": {"Bearer x " + k}} },
+			5},
+		{"under another scheme", nil, func(k string) http.Header {
+			return http.Header{"Authorization": {"Token " + k}}
+		}, 5},
 		{"without a scheme", nil, func(k string) http.Header { return http.Header{"Authorization": {k}} }, 5},
-		{"in quotes", nil, func(k string) http.Header { return http.Header{"Authorization": {`Bearer "` + k + `"`}} }, 5},
+		{"in quotes", nil, func(k string) http.Header { return http.Header{"Authorization": {`Bearer "` + k + `"`}} },
+			5},
 		{"behind a colon", nil, func(k string) http.Header { return http.Header{"Authorization": {`Bearer:` + k}} }, 5},
 		{"a signed token under another scheme", nil, func(string) http.Header {
 			return http.Header{"Authorization": {"JWT t1.x.y"}}
 		}, 5},
-		{"a token behind a colon", nil, func(string) http.Header { return http.Header{"Authorization": {"Bearer:t1.x.y"}} }, 5},
+		{"a token behind a colon", nil,
+			func(string) http.Header { return http.Header{"Authorization": {"Bearer:t1.x.y"}} }, 5},
 		{"a token as a parameter", nil, func(string) http.Header {
 			return http.Header{"Authorization": {`Token token="t1.x.y", x=1`}}
 		}, 5},
@@ -194,9 +209,10 @@ func TestA5ASecondCredentialWidensNoBudget(t *testing.T) {
 		{"in header and query", func(k string) string { return item + "?api_key=" + k }, func(k string) http.Header {
 			return http.Header{"X-Api-Key": {k}}
 		}, 5},
-		{"in the query, with a made-up one in the header", func(k string) string { return item + "?api_key=" + k }, func(string) http.Header {
-			return http.Header{"X-Api-Key": {madeUp}}
-		}, 5},
+		{"in the query, with a made-up one in the header", func(k string) string { return item + "?api_key=" + k },
+			func(string) http.Header {
+				return http.Header{"X-Api-Key": {madeUp}}
+			}, 5},
 		{"twice in the query, once made up", func(k string) string { return item + "?api_key=x&api_key=" + k }, nil, 5},
 		{"in the query in capitals", func(k string) string { return item + "?API_Key=" + k }, nil, 5},
 		{"in the query as a list", func(k string) string { return item + "?api_key[]=" + k }, nil, 5},
@@ -251,7 +267,8 @@ func TestCredentialsProperty(t *testing.T) {
 			}
 			want := twin.lim.Check(t.Context(), twin.request(valid, peer))
 			if got.Allowed != want.Allowed {
-				t.Fatalf("seed %d, round %d: %v are %v, and without what is made up %v", seed, round, all, got.Reason, want.Reason)
+				t.Fatalf("seed %d, round %d: %v are %v, and without what is made up %v", seed, round, all,
+					got.Reason, want.Reason)
 			}
 			if !got.Allowed {
 				continue
@@ -265,7 +282,8 @@ func TestCredentialsProperty(t *testing.T) {
 			}
 			for text, n := range used {
 				if n > h.limits[text] {
-					t.Fatalf("seed %d, round %d: %d requests with one credential are admitted, want %d", seed, round, n, h.limits[text])
+					t.Fatalf("seed %d, round %d: %d requests with one credential are admitted, want %d", seed, round, n,
+						h.limits[text])
 				}
 			}
 		}

@@ -31,7 +31,14 @@ func (pl *Planner) guardLarger(p *Plan, named int) {
 	for i := range p.guards {
 		g := &p.guards[i]
 		own := &p.Takes[p.from+g.Of]
-		take := bucket.Take{Since: g.Since, Before: g.Before, Cost: p.Cost, Shape: g.Shape, Tag: own.Tag, Reach: own.Reach}
+		take := bucket.Take{
+			Since:  g.Since,
+			Before: g.Before,
+			Cost:   p.Cost,
+			Shape:  g.Shape,
+			Tag:    own.Tag,
+			Reach:  own.Reach,
+		}
 		take.Key = pl.guardKey(p, g, false)
 		if shape := p.Set.Terms(p.applied[g.Of].Rule).Shape; own.Shape.Capacity != shape.Capacity { // by an allowance
 			take.Shape = g.Shape.Grow(own.Shape.Burst() - shape.Burst())

@@ -29,7 +29,8 @@ func oneEach(t *testing.T, keys map[string]identity.Key) (check func(http.Header
 	must(err)
 	table, err := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
 	must(err)
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}}}, policy.CompileOptions{Endpoints: table})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1,
+		Per: time.Hour}}}, policy.CompileOptions{Endpoints: table})
 	must(problems.Err())
 	store, err := memory.New(memory.Options{MaxBuckets: 1 << 10})
 	must(err)
@@ -44,10 +45,17 @@ func oneEach(t *testing.T, keys map[string]identity.Key) (check func(http.Header
 	who, err := identity.New(identity.Options{Keys: ring, Digester: digester})
 	must(err)
 	now := time.Unix(1_800_000_000, 0)
-	lim, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Buckets: store, Identities: who, Now: func() time.Time { return now }})
+	lim, err := headgate.New(headgate.Options{
+		Endpoints:  table,
+		Policies:   headgate.Fixed(set),
+		Buckets:    store,
+		Identities: who,
+		Now:        func() time.Time { return now },
+	})
 	must(err)
 	return func(h http.Header) bool {
-		return lim.Check(context.Background(), headgate.Request{Method: "GET", Target: "/v1/items/7", Peer: trial.Client, Header: h}).Allowed
+		return lim.Check(context.Background(), headgate.Request{Method: "GET", Target: "/v1/items/7",
+			Peer: trial.Client, Header: h}).Allowed
 	}, func() int64 { return int64(store.Stats(now.UnixNano()).Created) }
 }
 
@@ -62,10 +70,14 @@ func TestNoKeyIsNoWayAround(t *testing.T) {
 	}
 	check, buckets := oneEach(t, map[string]identity.Key{text: {ID: "revoked", Revoked: true}})
 	for i, h := range []http.Header{
-		nil, {}, {"X-Api-Key": nil}, {"X-Api-Key": {""}}, {"X-Api-Key": {" "}}, {"X-Api-Key": {"", ""}}, {"X-Api-Key": {"null"}}, {"X-Api-Key": {"undefined"}},
-		{"X-Api-Key": {text}}, {"X-Api-Key": {text + " "}}, {"X-Api-Key": {text + "\x00"}}, {"X-Api-Key": {strings.ToUpper(text)}}, {"X-Api-Key": {text, text}},
-		{"X-Api-Key": {strings.Repeat(text, 1000)}}, {"X-Api-Key": {"k_1"}}, {"X-Api-Key": {"revoked"}}, {"X-Api-Key": {"203.0.113.9"}},
-		{"Authorization": {"Bearer"}}, {"Authorization": {"Bearer " + text}}, {"Authorization": {"Basic " + text}}, {"Authorization": {text}},
+		nil, {}, {"X-Api-Key": nil}, {"X-Api-Key": {""}}, {"X-Api-Key": {" "}}, {"X-Api-Key": {"", ""}},
+		{"X-Api-Key": {"null"}}, {"X-Api-Key": {"undefined"}},
+		{"X-Api-Key": {text}}, {"X-Api-Key": {text + " "}}, {"X-Api-Key": {text + "\x00"}},
+		{"X-Api-Key": {strings.ToUpper(text)}}, {"X-Api-Key": {text, text}},
+		{"X-Api-Key": {strings.Repeat(text, 1000)}}, {"X-Api-Key": {"k_1"}}, {"X-Api-Key": {"revoked"}},
+		{"X-Api-Key": {"203.0.113.9"}},
+		{"Authorization": {"Bearer"}}, {"Authorization": {"Bearer " + text}}, {"Authorization": {"Basic " + text}},
+		{"Authorization": {text}},
 		{"X-Api-Key-Id": {"k_1"}}, {"X-Consumer-Id": {"k_1"}}, {"X-Forwarded-For": {"6.6.6.6"}},
 	} {
 		if got := check(h); got != (i == 0) {
@@ -85,8 +97,10 @@ func TestKeysShareNoBudget(t *testing.T) {
 	keys := map[string]identity.Key{}
 	var texts []string
 	for _, k := range []identity.Key{
-		{Project: "a", ID: "b_c"}, {Project: "a_b", ID: "c"}, {Project: "a:b", ID: "c"}, {Project: "a", ID: "b:c"}, {Project: "ab", ID: "c"}, {Project: "a", ID: "bc"},
-		{Project: "", ID: "abc"}, {Project: "abc", ID: "a"}, {Project: "p", ID: long + "1"}, {Project: "p", ID: long + "2"}, {Project: long + "1", ID: "k"}, {Project: long + "2", ID: "k"},
+		{Project: "a", ID: "b_c"}, {Project: "a_b", ID: "c"}, {Project: "a:b", ID: "c"}, {Project: "a", ID: "b:c"},
+		{Project: "ab", ID: "c"}, {Project: "a", ID: "bc"},
+		{Project: "", ID: "abc"}, {Project: "abc", ID: "a"}, {Project: "p", ID: long + "1"},
+		{Project: "p", ID: long + "2"}, {Project: long + "1", ID: "k"}, {Project: long + "2", ID: "k"},
 		{Project: "p", ID: "203.0.113.9"}, {Project: "A", ID: "b_c"},
 	} {
 		text, err := identity.NewKey()

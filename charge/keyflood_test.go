@@ -70,7 +70,8 @@ func TestA5MadeUpKeysAllocateNoBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	ring := &identity.Keyring{}
-	if err := ring.Replace([]identity.KeyRecord{{Digest: identity.Digest{1}, Key: identity.Key{ID: "k", Project: "acme"}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: identity.Digest{1},
+		Key: identity.Key{ID: "k", Project: "acme"}}}); err != nil {
 		t.Fatal(err)
 	}
 	// The cache too, which a remote finder would have before it.
@@ -81,7 +82,8 @@ func TestA5MadeUpKeysAllocateNoBucket(t *testing.T) {
 	for name, finder := range map[string]identity.KeyFinder{"keyring": ring, "cached": cached} {
 		t.Run(name, func(t *testing.T) {
 			who, err := identity.New(identity.Options{
-				Keys: finder, Digester: digester, KeySources: identity.KeySources{Header: "X-Api-Key", Bearer: true, Query: "api_key"},
+				Keys: finder, Digester: digester, KeySources: identity.KeySources{Header: "X-Api-Key", Bearer: true,
+					Query: "api_key"},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +91,8 @@ func TestA5MadeUpKeysAllocateNoBucket(t *testing.T) {
 			now := time.Unix(1_800_000_000, 0)
 			began := now
 			lim, err := headgate.New(headgate.Options{
-				Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who, Now: func() time.Time { return now },
+				Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who,
+				Now: func() time.Time { return now },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -129,12 +132,14 @@ func TestA5MadeUpKeysAllocateNoBucket(t *testing.T) {
 				if d.Allowed {
 					admitted++
 				}
-				if d.Principal.Kind != identity.Address || d.Principal.Rejected == identity.NotRejected || d.Principal.Rejected == identity.TooManyCredentials {
+				if d.Principal.Kind != identity.Address || d.Principal.Rejected == identity.NotRejected ||
+					d.Principal.Rejected == identity.TooManyCredentials {
 					t.Fatalf("a made-up key is %s", d.Principal)
 				}
 			}
 			if most := burst + int(limit*now.Sub(began)/time.Second); admitted > most || admitted < burst {
-				t.Errorf("%d made-up keys were admitted %d times in %v, want %d to %d", requests, admitted, now.Sub(began), burst, most)
+				t.Errorf("%d made-up keys were admitted %d times in %v, want %d to %d", requests, admitted,
+					now.Sub(began), burst, most)
 			}
 			if n := buckets.Stats(now.UnixNano()).Created - created; n != 1 {
 				t.Errorf("%d buckets were created, want the address's one", n)

@@ -29,7 +29,12 @@ func strictClimber(t *testing.T, server *redistest.Server) *climber {
 		t.Fatal(err)
 	}
 	// A machine that tests much else is slower than a server of replicas may be.
-	buckets, err := scoped.New(scoped.Options{Local: local, Strict: shared, Deadline: time.Minute, Replicas: func() int { return 2 }})
+	buckets, err := scoped.New(scoped.Options{
+		Local:    local,
+		Strict:   shared,
+		Deadline: time.Minute,
+		Replicas: func() int { return 2 },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +49,14 @@ func strictClimber(t *testing.T, server *redistest.Server) *climber {
 // another there gets the larger burst of them once, from all replicas together.
 func TestTiersOfCredentialsAreSharedByReplicas(t *testing.T) {
 	strict := func(tier string, limit, burst int64) policy.Rule {
-		return policy.Rule{Endpoint: "GET /a", Tier: tier, Limit: limit, Per: time.Hour, Burst: burst, Scope: policy.Strict}
+		return policy.Rule{
+			Endpoint: "GET /a",
+			Tier:     tier,
+			Limit:    limit,
+			Per:      time.Hour,
+			Burst:    burst,
+			Scope:    policy.Strict,
+		}
 	}
 	type step struct {
 		replica int

@@ -36,7 +36,12 @@ type climber struct {
 type claims struct{}
 
 func (claims) Verify(_ context.Context, text string) (identity.Claims, error) {
-	return identity.Claims{Subject: "s", Project: "acme", Tier: text[len("token."):], Until: trial.Epoch.Add(time.Hour)}, nil
+	return identity.Claims{
+		Subject: "s",
+		Project: "acme",
+		Tier:    text[len("token."):],
+		Until:   trial.Epoch.Add(time.Hour),
+	}, nil
 }
 
 func newClimber(t testing.TB, size int, token, named bool, change ...func(*headgate.Options)) *climber {
@@ -51,7 +56,10 @@ func newClimber(t testing.TB, size int, token, named bool, change ...func(*headg
 	}
 	x := &climber{
 		rules: &trial.Switching{}, ring: &identity.Keyring{}, text: text, token: token,
-		key: identity.KeyRecord{Digest: digester.Digest(text), Key: identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"}},
+		key: identity.KeyRecord{
+			Digest: digester.Digest(text),
+			Key:    identity.Key{ID: "k_0123456789abcdef0123", Project: "acme"},
+		},
 	}
 	who, err := identity.New(identity.Options{
 		Keys: x.ring, Digester: digester, Tokens: claims{},
@@ -83,7 +91,8 @@ func (x *climber) loadIn(t testing.TB, tier string, rules ...policy.Rule) {
 	if tier != "" {
 		doc.Projects = map[string]string{"acme": tier}
 	}
-	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: x.Table, Previous: x.rules.Load(), Now: x.Now})
+	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: x.Table,
+		Previous: x.rules.Load(), Now: x.Now})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +141,8 @@ func TestTiersOfCredentials(t *testing.T) {
 		{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 5},
 		{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10},
 		{Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30},
-		{Endpoint: "GET /a", Tier: "bulk", Limit: 1, Per: time.Minute, Burst: 1000}, // larger, and slower: beside the others
+		// larger, and slower: beside the others
+		{Endpoint: "GET /a", Tier: "bulk", Limit: 1, Per: time.Minute, Burst: 1000},
 	}
 	type step struct {
 		at   time.Duration
@@ -141,16 +151,19 @@ func TestTiersOfCredentials(t *testing.T) {
 		want int64
 	}
 	for name, steps := range map[string][]step{
-		"up":                     {{0, "free", 100, 10}, {0, "gold", 100, 20}, {time.Second, "gold", 100, 10}},
-		"up, later":              {{0, "free", 100, 10}, {time.Second, "gold", 100, 30}},
-		"down":                   {{0, "gold", 25, 25}, {0, "free", 100, 5}},
-		"down, from empty":       {{0, "gold", 100, 30}, {0, "free", 100, 0}, {time.Second, "free", 100, 10}, {2 * time.Second, "free", 100, 1}},
-		"to and fro":             {{0, "gold", 100, 30}, {0, "free", 100, 0}, {0, "gold", 100, 0}, {0, "free", 100, 0}, {0, "gold", 100, 0}},
-		"to and fro, from below": {{0, "free", 100, 10}, {0, "gold", 100, 20}, {0, "free", 100, 0}, {0, "gold", 100, 0}},
-		"in turn":                {{0, "free", 5, 5}, {0, "gold", 10, 10}, {0, "free", 100, 5}, {0, "gold", 100, 10}},
-		"one that has no rule":   {{0, "iron", 100, 5}, {0, "free", 100, 5}, {0, "gold", 100, 20}},
-		"none at all":            {{0, "", 100, 5}, {0, "free", 100, 5}, {0, "gold", 100, 20}, {0, "", 100, 0}},
-		"a larger, slower one":   {{0, "bulk", 2000, 1000}, {0, "gold", 100, 30}},
+		"up":        {{0, "free", 100, 10}, {0, "gold", 100, 20}, {time.Second, "gold", 100, 10}},
+		"up, later": {{0, "free", 100, 10}, {time.Second, "gold", 100, 30}},
+		"down":      {{0, "gold", 25, 25}, {0, "free", 100, 5}},
+		"down, from empty": {{0, "gold", 100, 30}, {0, "free", 100, 0}, {time.Second, "free", 100, 10},
+			{2 * time.Second, "free", 100, 1}},
+		"to and fro": {{0, "gold", 100, 30}, {0, "free", 100, 0}, {0, "gold", 100, 0}, {0, "free", 100, 0},
+			{0, "gold", 100, 0}},
+		"to and fro, from below": {{0, "free", 100, 10}, {0, "gold", 100, 20}, {0, "free", 100, 0},
+			{0, "gold", 100, 0}},
+		"in turn":              {{0, "free", 5, 5}, {0, "gold", 10, 10}, {0, "free", 100, 5}, {0, "gold", 100, 10}},
+		"one that has no rule": {{0, "iron", 100, 5}, {0, "free", 100, 5}, {0, "gold", 100, 20}},
+		"none at all":          {{0, "", 100, 5}, {0, "free", 100, 5}, {0, "gold", 100, 20}, {0, "", 100, 0}},
+		"a larger, slower one": {{0, "bulk", 2000, 1000}, {0, "gold", 100, 30}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			byCredential(t, func(t *testing.T, token bool) {
@@ -190,10 +203,18 @@ func climbAtRandom(t *testing.T, x *climber, rng *rand.Rand, name string) {
 	subject := []policy.Subject{policy.SubjectPrincipal, policy.SubjectProject}[rng.IntN(2)]
 	for i, tier := range tiers {
 		limit, burst = limit+rng.Int64N(10), burst+rng.Int64N(30)
-		rules[i] = policy.Rule{Endpoint: policy.Default, Tier: tier, Limit: limit, Per: time.Duration(per) * time.Second, Burst: burst, Subject: subject}
+		rules[i] = policy.Rule{
+			Endpoint: policy.Default,
+			Tier:     tier,
+			Limit:    limit,
+			Per:      time.Duration(per) * time.Second,
+			Burst:    burst,
+			Subject:  subject,
+		}
 		bounds[i].at = x.Now
 	}
-	x.load(t, append(slices.Clone(rules), policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1, Per: 24 * time.Hour})...)
+	x.load(t, append(slices.Clone(rules), policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1,
+		Per: 24 * time.Hour})...)
 	for step := range 100 {
 		x.Now = x.Now.Add(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		for i := range bounds {
@@ -201,7 +222,11 @@ func climbAtRandom(t *testing.T, x *climber, rng *rand.Rand, name string) {
 		}
 		if rng.IntN(3) == 0 {
 			for range rng.IntN(40) { // others come, who drive buckets out of a small table
-				x.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{198, 51, 100, byte(rng.IntN(256))})})
+				x.Check(context.Background(), headgate.Request{
+					Method: "GET",
+					Target: "/a",
+					Peer:   netip.AddrFrom4([4]byte{198, 51, 100, byte(rng.IntN(256))}),
+				})
 			}
 		}
 		for range rng.IntN(20) {
@@ -211,7 +236,8 @@ func climbAtRandom(t *testing.T, x *climber, rng *rand.Rand, name string) {
 			}
 			for i := tier; i < len(bounds); i++ {
 				if bounds[i].owed += float64(cost); bounds[i].owed > float64(rules[i].Burst)+1e-6 {
-					t.Fatalf("%s, step %d: %.3f tokens in tiers up to %q more than its rate gave, want at most its burst, %d", name, step, bounds[i].owed, tiers[i], rules[i].Burst)
+					t.Fatalf("%s, step %d: %.3f tokens in tiers up to %q more than its rate gave, want at most its "+
+						"burst, %d", name, step, bounds[i].owed, tiers[i], rules[i].Burst)
 				}
 			}
 		}
@@ -227,7 +253,13 @@ func TestOneTierNoticesNoLadder(t *testing.T) {
 			with, without := newClimber(t, 1<<12, token, true), newClimber(t, 1<<12, token, false)
 			var rules []policy.Rule
 			for _, tier := range []string{"free", "silver", "gold"} {
-				rules = append(rules, policy.Rule{Endpoint: "GET /a", Tier: tier, Limit: 1 + rng.Int64N(20), Per: time.Duration(1+rng.IntN(30)) * time.Second, Burst: 1 + rng.Int64N(60)})
+				rules = append(rules, policy.Rule{
+					Endpoint: "GET /a",
+					Tier:     tier,
+					Limit:    1 + rng.Int64N(20),
+					Per:      time.Duration(1+rng.IntN(30)) * time.Second,
+					Burst:    1 + rng.Int64N(60),
+				})
 			}
 			own := rng.IntN(len(rules))
 			with.load(t, rules...)
@@ -236,7 +268,8 @@ func TestOneTierNoticesNoLadder(t *testing.T) {
 				later := time.Duration(rng.IntN(2000)) * time.Millisecond
 				with.Now, without.Now = with.Now.Add(later), without.Now.Add(later)
 				cost := 1 + rng.Int64N(4)
-				if got, want := with.spend(t, rules[own].Tier, cost), without.spend(t, rules[own].Tier, cost); got != want {
+				if got, want := with.spend(t, rules[own].Tier, cost),
+					without.spend(t, rules[own].Tier, cost); got != want {
 					t.Fatalf("seed %d, step %d: admitted %v, want %v as without other tiers", seed, step, got, want)
 				}
 			}
@@ -255,7 +288,8 @@ func TestLadderEveryWay(t *testing.T) {
 	r.Cost = 8
 	made, d := x.Reserve(t.Context(), r, 0)
 	if !d.Allowed || len(d.Verdicts()) != 2 || d.Verdicts()[0].Earlier || !d.Verdicts()[1].Earlier {
-		t.Fatalf("a reservation of 8: %v, %+v, want two verdicts, the second about gold's bucket", d.Reason, d.Verdicts())
+		t.Fatalf("a reservation of 8: %v, %+v, want two verdicts, the second about gold's bucket",
+			d.Reason, d.Verdicts())
 	}
 	if s, err := x.Settle(t.Context(), made.ID, 3); err != nil || s.Status != reservation.Settled || s.Uncharged != 0 {
 		t.Errorf("settled to 3: %+v, %v", s, err)
@@ -267,7 +301,8 @@ func TestLadderEveryWay(t *testing.T) {
 		t.Error("free gives a token that gold has spent")
 	}
 	account := x.Explain(t.Context(), x.as(t, "free"))
-	if b := account.Buckets; len(b) != 2 || b[0].Larger != "" || b[0].Burst != 10 || b[1].Larger != "tier gold" || b[1].Burst != 30 || !b[1].Binding {
+	if b := account.Buckets; len(b) != 2 || b[0].Larger != "" || b[0].Burst != 10 || b[1].Larger != "tier gold" ||
+		b[1].Burst != 30 || !b[1].Binding {
 		t.Errorf("explained as %+v, want the second bucket to be gold's, and to bind", account.Buckets)
 	}
 	query := inspect.Query{Endpoint: "GET /a", Token: "s", Project: "acme", Tier: "free"}
@@ -287,9 +322,11 @@ func TestLadderWhileAProjectMoves(t *testing.T) {
 		{Endpoint: "GET /a", Tier: "free", Limit: 2, Per: time.Hour, Burst: 10},
 		{Endpoint: "GET /a", Tier: "gold", Limit: 9, Per: time.Hour, Burst: 30},
 	}
-	orders := [][]string{{"", "gold"}, {"gold", ""}, {"iron", "", "gold"}, {"", "free", "gold", ""}, {"free", "", "gold", "iron"}}
+	orders := [][]string{{"", "gold"}, {"gold", ""}, {"iron", "", "gold"}, {"", "free", "gold", ""},
+		{"free", "", "gold", "iron"}}
 	byCredential(t, func(t *testing.T, token bool) {
-		for _, moves := range [][]string{{"iron", "free"}, {"gold", "free"}, {"iron", "gold"}, {"free", "iron", "free"}, {"gold", "iron", "gold"}, {"iron", "gold", "free"}} {
+		for _, moves := range [][]string{{"iron", "free"}, {"gold", "free"}, {"iron", "gold"}, {"free", "iron", "free"},
+			{"gold", "iron", "gold"}, {"iron", "gold", "free"}} {
 			for _, order := range orders {
 				x := newClimber(t, 1<<12, token, true)
 				x.loadIn(t, moves[0], rules...)
@@ -315,9 +352,17 @@ func TestLadderWhileAProjectMoves(t *testing.T) {
 func TestLadderOfCertificates(t *testing.T) {
 	x := newClimber(t, 1<<12, true, true)
 	x.load(t, policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 10, Subject: policy.SubjectProject},
-		policy.Rule{Endpoint: "GET /a", Tier: "gold", Limit: 1, Per: time.Hour, Burst: 30, Subject: policy.SubjectProject})
+		policy.Rule{
+			Endpoint: "GET /a",
+			Tier:     "gold",
+			Limit:    1,
+			Per:      time.Hour,
+			Burst:    30,
+			Subject:  policy.SubjectProject,
+		})
 	r := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: 10, Certificate: &x509.Certificate{
-		Raw: []byte("billing"), Subject: pkix.Name{CommonName: "billing", Organization: []string{"acme"}}, NotAfter: trial.Epoch.AddDate(1, 0, 0),
+		Raw: []byte("billing"), Subject: pkix.Name{CommonName: "billing", Organization: []string{"acme"}},
+		NotAfter: trial.Epoch.AddDate(1, 0, 0),
 	}}
 	if d := x.Check(t.Context(), r); !d.Allowed || d.Principal.Kind != identity.Certificate {
 		t.Fatalf("a certificate of acme: %v, %v", d.Reason, d.Principal)
@@ -329,7 +374,8 @@ func TestLadderOfCertificates(t *testing.T) {
 
 func TestLadderAllocatesNothing(t *testing.T) {
 	x := newClimber(t, 1<<12, true, true)
-	x.load(t, policy.Rule{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10}, policy.Rule{Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30})
+	x.load(t, policy.Rule{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10},
+		policy.Rule{Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30})
 	r := x.as(t, "free")
 	if n := testing.AllocsPerRun(200, func() { x.Check(context.Background(), r) }); n >= trial.Allocations {
 		t.Errorf("Check allocates %v times, want 0", n)

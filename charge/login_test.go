@@ -122,7 +122,13 @@ func TestBothLimitsHoldUnderAttack(t *testing.T) {
 			}
 			limits := map[string]int{"ip " + from: 20, "* " + from: 25, "id " + as: 5, "both " + from + as: 3}
 			if as == unparsable {
-				limits = map[string]int{"ip " + from: 20, "* " + from: 25, "unparsable": 5, "id address " + from: 5, "both address " + from: 3}
+				limits = map[string]int{
+					"ip " + from:           20,
+					"* " + from:            25,
+					"unparsable":           5,
+					"id address " + from:   5,
+					"both address " + from: 3,
+				}
 			}
 			want := true
 			for budget, limit := range limits {
@@ -179,13 +185,15 @@ func TestA1TargetedLockout(t *testing.T) {
 			b.Now = b.Now.Add(time.Hour)
 		}
 		if denied != c.denied || guesses != c.guesses {
-			t.Errorf("%s: the victim is denied %d of 24 times, %d guesses, want %d and %d", c.name, denied, guesses, c.denied, c.guesses)
+			t.Errorf("%s: the victim is denied %d of 24 times, %d guesses, want %d and %d", c.name, denied, guesses,
+				c.denied, c.guesses)
 		}
 	}
 }
 
 func TestForgiveGivesBackButToTheGuard(t *testing.T) {
-	rules := append([]policy.Rule{{Endpoint: policy.All, Limit: 10, Per: time.Hour, Subject: policy.SubjectIP, Name: "guard"}}, both...)
+	rules := append([]policy.Rule{{Endpoint: policy.All, Limit: 10, Per: time.Hour, Subject: policy.SubjectIP,
+		Name: "guard"}}, both...)
 	b := trial.New(t, []string{login}, rules)
 	ctx := context.Background()
 	for i := range 10 {
@@ -197,7 +205,8 @@ func TestForgiveGivesBackButToTheGuard(t *testing.T) {
 		if err != nil || s.Status != reservation.Settled || s.Actual != 1 || s.Reserved != 1 {
 			t.Fatalf("Forgive = %+v, %v", s, err)
 		}
-		if s, _ := b.SettleAnswer(ctx, made.ID, headgate.Answer{Actual: made.Cost, Forgiven: true}); s.Status != reservation.AlreadySettled {
+		if s, _ := b.SettleAnswer(ctx, made.ID, headgate.Answer{Actual: made.Cost,
+			Forgiven: true}); s.Status != reservation.AlreadySettled {
 			t.Fatalf("the second Forgive = %+v", s)
 		}
 	}
@@ -246,7 +255,11 @@ func TestIdentifiersAreSeenByNobody(t *testing.T) {
 	_, _, _ = b.ReserveWait(ctx, attempt("192.0.2.7", "alice-secret"), time.Minute)
 	b.Check(ctx, headgate.Request{Method: "GET", Target: "/nowhere", Identifier: "alice-secret"})
 	x := b.Explain(ctx, attempt("192.0.2.7", "alice-secret"))
-	in, err := b.Inspect(ctx, inspect.Query{Endpoint: login, Identifier: "alice-secret", Address: netip.MustParseAddr("192.0.2.7")})
+	in, err := b.Inspect(ctx, inspect.Query{
+		Endpoint:   login,
+		Identifier: "alice-secret",
+		Address:    netip.MustParseAddr("192.0.2.7"),
+	})
 	if err != nil || len(in.Buckets) != 2 {
 		t.Fatalf("Inspect = %+v, %v", in, err)
 	}
@@ -256,7 +269,8 @@ func TestIdentifiersAreSeenByNobody(t *testing.T) {
 }
 
 func TestTypedIdentifiersAreReadAsInBodies(t *testing.T) {
-	b := trial.New(t, []string{login, "GET /a"}, append(both, policy.Rule{Endpoint: policy.All, Limit: 50, Subject: policy.SubjectIdentifier}), func(o *headgate.Options) {
+	b := trial.New(t, []string{login, "GET /a"}, append(both,
+		policy.Rule{Endpoint: policy.All, Limit: 50, Subject: policy.SubjectIdentifier}), func(o *headgate.Options) {
 		read, _ := o.Endpoints.Lookup(parse(t, login))
 		o.Typed = func(at endpoint.ID, typed string) (string, bool, bool) {
 			if at != read && at != endpoint.Unknown {
@@ -279,7 +293,8 @@ func TestTypedIdentifiersAreReadAsInBodies(t *testing.T) {
 		t.Errorf("Explain of an unknown path says of the identifier: %s", x.Identifier)
 	}
 	subject := policy.SubjectIdentifier
-	if in, err := b.Inspect(context.Background(), inspect.Query{Endpoint: policy.All, Identifier: "Alice", Subject: &subject}); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 49 {
+	if in, err := b.Inspect(context.Background(), inspect.Query{Endpoint: policy.All, Identifier: "Alice",
+		Subject: &subject}); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 49 {
 		t.Errorf("Inspect of all endpoints = %+v, %v, want the bucket of alice", in, err)
 	}
 	in, err := b.Inspect(context.Background(), inspect.Query{Endpoint: login, Identifier: "Alice"})
@@ -298,8 +313,10 @@ func TestUnparsableAllocatesNothing(t *testing.T) {
 }
 
 func TestForgiveUnderEveryAlgorithm(t *testing.T) {
-	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket, policy.FixedWindow, policy.SlidingWindow, policy.SlidingLog} {
-		b := trial.New(t, []string{login}, []policy.Rule{{Endpoint: login, Limit: 2, Per: time.Hour, Subject: policy.SubjectIdentifier, Algorithm: algorithm}})
+	for _, algorithm := range []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket, policy.FixedWindow,
+		policy.SlidingWindow, policy.SlidingLog} {
+		b := trial.New(t, []string{login}, []policy.Rule{{Endpoint: login, Limit: 2, Per: time.Hour,
+			Subject: policy.SubjectIdentifier, Algorithm: algorithm}})
 		ctx := context.Background()
 		for i := range 10 {
 			made, d := b.Reserve(ctx, attempt("192.0.2.7", "alice"), time.Minute)

@@ -41,14 +41,20 @@ func newTenant(t testing.TB, size int) *tenant {
 	x := &tenant{rules: rules, Bench: trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
 		o.Policies, o.Identities, o.Buckets = rules, who, buckets
 	})}
-	x.request = headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Header: http.Header{"X-Api-Key": {text}}}
+	x.request = headgate.Request{
+		Method: "GET",
+		Target: "/a",
+		Peer:   trial.Client,
+		Header: http.Header{"X-Api-Key": {text}},
+	}
 	return x
 }
 
 func (x *tenant) load(t testing.TB, doc policy.Document) {
 	t.Helper()
 	x.doc = doc
-	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: x.Table, Previous: x.rules.Load(), Now: x.Now})
+	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: x.Table,
+		Previous: x.rules.Load(), Now: x.Now})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,21 +104,31 @@ func TestMovesBetweenTiers(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"up": {{0, "free", 100, 10}, {0, "gold", 100, 20}, {time.Second, "gold", 100, 10}},
 		"up, and not at once": {
-			{0, "free", 100, 10}, {4 * time.Second, "free", 0, 0}, {4 * time.Second, "gold", 100, 20}, // what drained before the move is not known to have
+			// what drained before the move is not known to have
+			{0, "free", 100, 10}, {4 * time.Second, "free", 0, 0}, {4 * time.Second, "gold", 100, 20},
 		},
-		"down":                     {{0, "gold", 20, 20}, {0, "free", 100, 10}, {time.Second, "free", 100, 1}},
-		"down, from empty":         {{0, "gold", 100, 30}, {0, "free", 100, 0}, {time.Second, "free", 100, 1}, {3 * time.Second, "free", 100, 2}},
-		"to and fro":               {{0, "gold", 100, 30}, {0, "free", 100, 0}, {0, "gold", 100, 0}, {0, "free", 100, 0}, {0, "gold", 100, 0}},
-		"to and fro, from below":   {{0, "free", 100, 10}, {0, "gold", 100, 20}, {0, "free", 100, 0}, {0, "gold", 100, 0}, {time.Second, "gold", 100, 10}},
-		"alike":                    {{0, "free", 100, 10}, {0, "iron", 100, 0}, {time.Second, "iron", 100, 1}, {2 * time.Second, "free", 100, 0}, {3 * time.Second, "free", 100, 1}},
-		"three":                    {{0, "gold", 100, 30}, {0, "free", 100, 0}, {0, "iron", 100, 0}, {0, "gold", 100, 0}, {0, "", 100, 0}},
-		"out of all tiers":         {{0, "gold", 10, 10}, {0, "", 100, 5}, {time.Hour, "", 100, 1}},
-		"into one for the first":   {{0, "", 100, 5}, {0, "free", 100, 5}, {0, "gold", 100, 20}},
-		"nothing was spent":        {{0, "free", 0, 0}, {0, "gold", 100, 30}},
-		"down, and much later":     {{0, "gold", 100, 30}, {0, "free", 0, 0}, {time.Hour, "free", 100, 10}, {time.Hour, "gold", 100, 20}},
-		"a stay in the free tier":  {{0, "free", 10, 10}, {0, "gold", 20, 20}, {0, "free", 0, 0}, {20 * time.Second, "free", 100, 10}, {20 * time.Second, "free", 100, 0}},
-		"unseen in the slow one":   {{0, "gold", 30, 30}, {0, "", 0, 0}, {time.Hour, "gold", 100, 0}, {time.Hour + time.Second, "gold", 100, 10}},
-		"back to the first, later": {{0, "gold", 30, 30}, {0, "free", 0, 0}, {10 * time.Second, "free", 100, 10}, {10 * time.Second, "gold", 100, 0}},
+		"down": {{0, "gold", 20, 20}, {0, "free", 100, 10}, {time.Second, "free", 100, 1}},
+		"down, from empty": {{0, "gold", 100, 30}, {0, "free", 100, 0}, {time.Second, "free", 100, 1},
+			{3 * time.Second, "free", 100, 2}},
+		"to and fro": {{0, "gold", 100, 30}, {0, "free", 100, 0}, {0, "gold", 100, 0},
+			{0, "free", 100, 0}, {0, "gold", 100, 0}},
+		"to and fro, from below": {{0, "free", 100, 10}, {0, "gold", 100, 20}, {0, "free", 100, 0},
+			{0, "gold", 100, 0}, {time.Second, "gold", 100, 10}},
+		"alike": {{0, "free", 100, 10}, {0, "iron", 100, 0}, {time.Second, "iron", 100, 1},
+			{2 * time.Second, "free", 100, 0}, {3 * time.Second, "free", 100, 1}},
+		"three": {{0, "gold", 100, 30}, {0, "free", 100, 0}, {0, "iron", 100, 0},
+			{0, "gold", 100, 0}, {0, "", 100, 0}},
+		"out of all tiers":       {{0, "gold", 10, 10}, {0, "", 100, 5}, {time.Hour, "", 100, 1}},
+		"into one for the first": {{0, "", 100, 5}, {0, "free", 100, 5}, {0, "gold", 100, 20}},
+		"nothing was spent":      {{0, "free", 0, 0}, {0, "gold", 100, 30}},
+		"down, and much later": {{0, "gold", 100, 30}, {0, "free", 0, 0}, {time.Hour, "free", 100, 10},
+			{time.Hour, "gold", 100, 20}},
+		"a stay in the free tier": {{0, "free", 10, 10}, {0, "gold", 20, 20}, {0, "free", 0, 0},
+			{20 * time.Second, "free", 100, 10}, {20 * time.Second, "free", 100, 0}},
+		"unseen in the slow one": {{0, "gold", 30, 30}, {0, "", 0, 0}, {time.Hour, "gold", 100, 0},
+			{time.Hour + time.Second, "gold", 100, 10}},
+		"back to the first, later": {{0, "gold", 30, 30}, {0, "free", 0, 0}, {10 * time.Second, "free", 100, 10},
+			{10 * time.Second, "gold", 100, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newTenant(t, 1<<12)
@@ -164,7 +180,13 @@ func TestMovesAreBounded(t *testing.T) {
 func runMoves(t *testing.T, x *tenant, rng *rand.Rand, changes bool, name string) {
 	tiers := []string{"", "free", "gold", "iron"}
 	limit := func(tier string) policy.Rule {
-		return policy.Rule{Endpoint: "GET /a", Tier: tier, Limit: 1 + rng.Int64N(20), Per: time.Duration(1+rng.IntN(30)) * time.Second, Burst: 1 + rng.Int64N(60)}
+		return policy.Rule{
+			Endpoint: "GET /a",
+			Tier:     tier,
+			Limit:    1 + rng.Int64N(20),
+			Per:      time.Duration(1+rng.IntN(30)) * time.Second,
+			Burst:    1 + rng.Int64N(60),
+		}
 	}
 	lasting, temporary := map[string]policy.Rule{}, map[string]policy.Rule{}
 	for _, tier := range tiers {
@@ -172,7 +194,10 @@ func runMoves(t *testing.T, x *tenant, rng *rand.Rand, changes bool, name string
 	}
 	tier := ""
 	load := func() {
-		doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1, Per: 24 * time.Hour}}, Projects: map[string]string{}}
+		doc := policy.Document{
+			Rules:    []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1, Per: 24 * time.Hour}},
+			Projects: map[string]string{},
+		}
 		for _, of := range []map[string]policy.Rule{lasting, temporary} {
 			for _, k := range slices.Sorted(maps.Keys(of)) {
 				doc.Rules = append(doc.Rules, of[k])
@@ -236,7 +261,11 @@ func runMoves(t *testing.T, x *tenant, rng *rand.Rand, changes bool, name string
 			load()
 		case 2:
 			for range rng.IntN(40) { // others come, who drive buckets out of a small table
-				x.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{198, 51, 100, byte(rng.IntN(256))})})
+				x.Check(context.Background(), headgate.Request{
+					Method: "GET",
+					Target: "/a",
+					Peer:   netip.AddrFrom4([4]byte{198, 51, 100, byte(rng.IntN(256))}),
+				})
 			}
 		}
 		rule := inForce()
@@ -248,7 +277,8 @@ func runMoves(t *testing.T, x *tenant, rng *rand.Rand, changes bool, name string
 			}
 		}
 		if bound.owed > float64(most+rises)+1e-6 {
-			t.Fatalf("%s, step %d: %.3f tokens more than the rates gave, want at most the largest burst, %d, and rises of %d", name, step, bound.owed, most, rises)
+			t.Fatalf("%s, step %d: %.3f tokens more than the rates gave, want at most the largest burst, %d, and "+
+				"rises of %d", name, step, bound.owed, most, rises)
 		}
 	}
 }
@@ -319,7 +349,8 @@ func TestMovesGuardEveryWay(t *testing.T) {
 func TestMovesAreForgotten(t *testing.T) {
 	x := newTenant(t, 1<<12)
 	x.doc = policy.Document{Rules: []policy.Rule{
-		{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10}, {Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30},
+		{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10},
+		{Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30},
 	}}
 	x.move(t, "free")
 	x.most(10)
@@ -333,7 +364,8 @@ func TestMovesAreForgotten(t *testing.T) {
 	if d := x.spend(1); len(d.Verdicts()) != 1 {
 		t.Errorf("%d verdicts, want the rule's alone", len(d.Verdicts()))
 	}
-	if set := x.rules.Load(); set.Moved(trial.Epoch.UnixNano(), "acme", "gold") != 0 || set.Moved(trial.Epoch.UnixNano(), "bystander", "") != 0 {
+	if set := x.rules.Load(); set.Moved(trial.Epoch.UnixNano(), "acme", "gold") != 0 ||
+		set.Moved(trial.Epoch.UnixNano(), "bystander", "") != 0 {
 		t.Error("a caller whose key names a tier, or one that did not move, is taken for one that moved")
 	}
 }
@@ -341,7 +373,8 @@ func TestMovesAreForgotten(t *testing.T) {
 func TestMovesAllocateNothing(t *testing.T) {
 	x := newTenant(t, 1<<12)
 	x.doc = policy.Document{Rules: []policy.Rule{
-		{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10}, {Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30},
+		{Endpoint: "GET /a", Tier: "free", Limit: 1, Burst: 10},
+		{Endpoint: "GET /a", Tier: "gold", Limit: 10, Burst: 30},
 	}}
 	x.move(t, "gold")
 	x.move(t, "free")

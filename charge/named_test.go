@@ -91,7 +91,8 @@ func TestNoSpellingOfAParameterIsABudget(t *testing.T) {
 			rule = d.Policies().Rule(v.Rule).Title()
 		}
 		if d.Allowed != step.allowed || rule != step.rule {
-			t.Errorf("step %d, %.20s: allowed %v by %q, want %v by %q", n, step.target, d.Allowed, rule, step.allowed, step.rule)
+			t.Errorf("step %d, %.20s: allowed %v by %q, want %v by %q", n, step.target, d.Allowed, rule,
+				step.allowed, step.rule)
 		}
 	}
 	// An endpoint without the parameter counts by the address, under the rule for all.
@@ -119,8 +120,9 @@ func TestClaimsCountOnceVerified(t *testing.T) {
 		{"192.0.2.3", "cid.acme.x", false},
 		{"192.0.2.3", "cid.umbrella.x", true},
 		{"192.0.2.1", "ann.acme.forged", true},
-		{"192.0.2.1", "", false},                                                  // the same address's third
-		{"192.0.2.4", "dan.-.x", true},                                            // without the claim: Dan's own budget
+		{"192.0.2.1", "", false}, // the same address's third
+		// without the claim: Dan's own budget
+		{"192.0.2.4", "dan.-.x", true},
 		{"192.0.2.5", "dan.-.x", true},                                            // from everywhere
 		{"192.0.2.6", "dan.-.x", false},                                           //
 		{"192.0.2.6", "eve.-.x", true},                                            //
@@ -159,7 +161,8 @@ func TestNamedSubjectsAgainstTheirTwin(t *testing.T) {
 		for range 60 {
 			a, bb := fmt.Sprint(random.IntN(2)), fmt.Sprint(random.IntN(2))
 			at := templates[random.IntN(len(templates))]
-			target := map[string]string{templates[0]: "/x/" + a, templates[1]: "/y/" + a + "/" + bb, templates[2]: "/z"}[at]
+			target := map[string]string{templates[0]: "/x/" + a, templates[1]: "/y/" + a + "/" + bb,
+				templates[2]: "/z"}[at]
 			peer := fmt.Sprintf("192.0.2.%d", random.IntN(2))
 			sub, org := []string{"ann", "bob"}[random.IntN(2)], []string{"acme", "umbrella", "-"}[random.IntN(3)]
 			token, principal := sub+"."+org+".x", "principal "+sub
@@ -202,7 +205,8 @@ func TestNamedSubjectsAgainstTheirTwin(t *testing.T) {
 				}
 			}
 			if got := b.Check(context.Background(), ask(target, peer, token)).Allowed; got != want {
-				t.Fatalf("%v: %s from %s with %q: allowed %v, want %v (%q of %v)", rules, target, peer, token, got, want, buckets, used)
+				t.Fatalf("%v: %s from %s with %q: allowed %v, want %v (%q of %v)", rules, target, peer, token, got,
+					want, buckets, used)
 			}
 		}
 	}
@@ -225,7 +229,8 @@ func TestNamedSubjectsAreExplained(t *testing.T) {
 		t.Errorf("the explanation holds the claim's value:\n%s", text)
 	}
 	x = b.Explain(context.Background(), ask("/c/"+strings.Repeat("z", 200), "192.0.2.1", "ann.-.x"))
-	if got, want := x.Buckets[0].Whose+"; "+x.Buckets[1].Whose, "all requests whose customer is too long; token ann"; got != want {
+	if got, want := x.Buckets[0].Whose+"; "+x.Buckets[1].Whose,
+		"all requests whose customer is too long; token ann"; got != want {
 		t.Errorf("buckets are %q, want %q", got, want)
 	}
 }
@@ -237,12 +242,14 @@ func TestNamedBucketsAreFound(t *testing.T) {
 	for range 3 {
 		b.Check(context.Background(), ask("/c/42", "192.0.2.1", "ann.acme.x"))
 	}
-	found, err := b.Inspect(context.Background(), inspect.Query{Endpoint: at, Named: map[string]string{"path:customer": "42", "claim:org": "acme"}})
+	found, err := b.Inspect(context.Background(),
+		inspect.Query{Endpoint: at, Named: map[string]string{"path:customer": "42", "claim:org": "acme"}})
 	if err != nil || len(found.Buckets) != 2 || found.Buckets[0].Remaining != 0 || found.Buckets[1].Remaining != 1 {
 		t.Fatalf("Inspect = %+v, %v, want both buckets, spent", found, err)
 	}
 	found, err = b.Inspect(context.Background(), inspect.Query{Endpoint: at, Address: trial.Client})
-	if err != nil || len(found.Buckets) != 0 || len(found.Skipped) != 2 || found.Skipped[0].Needs != "a value of path:customer" {
+	if err != nil || len(found.Buckets) != 0 || len(found.Skipped) != 2 ||
+		found.Skipped[0].Needs != "a value of path:customer" {
 		t.Errorf("Inspect without values = %+v, %v, want both skipped", found, err)
 	}
 	subject := policy.SubjectPath
@@ -260,7 +267,8 @@ func TestNamedBucketsAreFound(t *testing.T) {
 
 func TestNamedSubjectsAllocateNothing(t *testing.T) {
 	const at = "GET /c/{customer}"
-	b := trial.New(t, []string{at}, []policy.Rule{named("path:customer", 1<<30, at), named("claim:org", 1<<30, at)}, byToken)
+	b := trial.New(t, []string{at}, []policy.Rule{named("path:customer", 1<<30, at), named("claim:org", 1<<30, at)},
+		byToken)
 	r := ask("/c/42", "192.0.2.1", "ann.acme.x")
 	b.Check(context.Background(), r)
 	if n := testing.AllocsPerRun(100, func() { b.Check(context.Background(), r) }); n >= trial.Allocations {

@@ -49,7 +49,8 @@ func TestReplicasShareBuckets(t *testing.T) {
 		at      *trial.Bench
 		target  string
 		allowed bool
-	}{{a, "/a", true}, {b, "/a", true}, {a, "/a", true}, {b, "/a", true}, {a, "/a", false}, {b, "/a", false}, {b, "/b", true}, {a, "/b", false}} {
+	}{{a, "/a", true}, {b, "/a", true}, {a, "/a", true}, {b, "/a", true}, {a, "/a", false}, {b, "/a", false},
+		{b, "/b", true}, {a, "/b", false}} {
 		if d := step.at.Get(step.target); d.Allowed != step.allowed || d.Reason == headgate.StoreFailed {
 			t.Fatalf("step %d: GET %s: %t, %v, want %t", i, step.target, d.Allowed, d.Reason, step.allowed)
 		}
@@ -71,7 +72,8 @@ func TestReplicasSettleAndResetSharedBuckets(t *testing.T) {
 	if !b.Get("/a").Allowed || b.Get("/a").Allowed {
 		t.Fatal("of four, three were spent, so one is left")
 	}
-	if _, err := b.Reset(context.Background(), inspect.Query{Endpoint: "GET /a", Address: trial.Client}, nil); err != nil {
+	if _, err := b.Reset(context.Background(), inspect.Query{Endpoint: "GET /a", Address: trial.Client},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	if !a.Get("/a").Allowed {
@@ -111,7 +113,8 @@ func TestReservationsGiveNothingThatAnotherReplicaGave(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := redistest.Start(t)
-			rules := []policy.Rule{{Endpoint: "default", Limit: 10, Per: 1000 * time.Hour, Burst: 10, Scope: policy.Strict}}
+			rules := []policy.Rule{{Endpoint: "default", Limit: 10, Per: 1000 * time.Hour, Burst: 10,
+				Scope: policy.Strict}}
 			a, b := replica(t, server, []string{"GET /a"}, rules), replica(t, server, []string{"GET /a"}, rules)
 			give := func() {
 				t.Helper()
@@ -124,7 +127,8 @@ func TestReservationsGiveNothingThatAnotherReplicaGave(t *testing.T) {
 			if c.late {
 				give()
 			}
-			made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: 6}, time.Hour)
+			made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
+				Cost: 6}, time.Hour)
 			if !d.Allowed {
 				t.Fatal(d.Reason)
 			}
@@ -182,9 +186,17 @@ func TestGrantsToSharedBucketsAreForAllReplicas(t *testing.T) {
 // What is kept tells nothing of who it is about, and is short whatever clients send.
 func TestSharedNamesTellNothing(t *testing.T) {
 	server := redistest.Start(t)
-	a := replica(t, server, []string{"POST /login"}, []policy.Rule{{Endpoint: "default", Limit: 4, Per: time.Hour, Burst: 4, Subject: policy.SubjectIdentifier, Scope: policy.Strict}})
+	a := replica(t, server, []string{"POST /login"}, []policy.Rule{{
+		Endpoint: "default",
+		Limit:    4,
+		Per:      time.Hour,
+		Burst:    4,
+		Subject:  policy.SubjectIdentifier,
+		Scope:    policy.Strict,
+	}})
 	for _, account := range []string{"alice@example.org", strings.Repeat("long", 1000)} {
-		if d := a.Check(context.Background(), headgate.Request{Method: "POST", Target: "/login", Peer: trial.Client, Identifier: account}); !d.Allowed {
+		if d := a.Check(context.Background(), headgate.Request{Method: "POST", Target: "/login", Peer: trial.Client,
+			Identifier: account}); !d.Allowed {
 			t.Fatal(d.Reason)
 		}
 	}

@@ -21,14 +21,20 @@ func (h *holders) both(peer string) headgate.Request {
 }
 
 func (h *holders) one(peer, header, value string) headgate.Request {
-	return headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr(peer), Header: http.Header{header: {value}}}
+	return headgate.Request{
+		Method: "GET",
+		Target: "/v1/items/1",
+		Peer:   netip.MustParseAddr(peer),
+		Header: http.Header{header: {value}},
+	}
 }
 
 // A request with two valid credentials spends of both, and says so.
 func TestEachCredentialIsCharged(t *testing.T) {
 	h := newHolders(t, nil)
 	d := h.lim.Check(t.Context(), h.both("198.51.100.1"))
-	if p := d.Principal; p.Kind != identity.Token || p.ID != "t3" || p.Project != "p3" || len(d.Others) != 1 || d.Others[0].ID != "k1" {
+	if p := d.Principal; p.Kind != identity.Token || p.ID != "t3" || p.Project != "p3" || len(d.Others) != 1 ||
+		d.Others[0].ID != "k1" {
 		t.Fatalf("principals are %v and %v, want the token's and the key's", p, d.Others)
 	}
 	verdicts := d.Verdicts()
@@ -49,7 +55,8 @@ func TestEachCredentialIsCharged(t *testing.T) {
 		t.Errorf("bound by %+v, want the key's", v)
 	}
 	// All or nothing: what was denied took nothing of the token's.
-	if d := h.lim.Check(t.Context(), h.one("198.51.100.3", "Authorization", "Bearer t3.x.y")); d.Verdicts()[0].Outcome.Remaining != 7 {
+	if d := h.lim.Check(t.Context(), h.one("198.51.100.3", "Authorization",
+		"Bearer t3.x.y")); d.Verdicts()[0].Outcome.Remaining != 7 {
 		t.Errorf("%d remain, want 7", d.Verdicts()[0].Outcome.Remaining)
 	}
 }
@@ -58,7 +65,8 @@ func TestEachCredentialIsCharged(t *testing.T) {
 // nobody knows which of two keys the API reads.
 func TestFirstCredentials(t *testing.T) {
 	h := newHolders(t, func(o *identity.Options) { o.Credentials = identity.FirstCredentials })
-	if d := h.lim.Check(t.Context(), h.both("198.51.100.1")); d.Principal.ID != "t3" || len(d.Others) != 0 || len(d.Verdicts()) != 1 {
+	if d := h.lim.Check(t.Context(), h.both("198.51.100.1")); d.Principal.ID != "t3" || len(d.Others) != 0 ||
+		len(d.Verdicts()) != 1 {
 		t.Errorf("token and key: %v, %v, want the token's alone", d.Principal, d.Others)
 	}
 	r := h.one("198.51.100.1", "X-Api-Key", h.keys[0])
@@ -89,7 +97,8 @@ func TestSharedBucketsAreChargedOnce(t *testing.T) {
 		t.Errorf("charged by %v, want principal, ip, principal, ip", got)
 	}
 
-	h.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: policy.SubjectIP}, policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: policy.SubjectEndpoint})
+	h.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: policy.SubjectIP},
+		policy.Rule{Endpoint: policy.Default, Limit: 10, Subject: policy.SubjectEndpoint})
 	d = h.lim.Check(t.Context(), h.both("198.51.100.1"))
 	for _, v := range d.Verdicts() {
 		if v.Outcome.Remaining != 9 || !v.Of(0) || !v.Of(1) || v.Of(2) {
@@ -112,7 +121,8 @@ func TestPrincipalWithoutARule(t *testing.T) {
 			t.Errorf("request %d: %v, want %v", i, d.Reason, want)
 		}
 	}
-	if d := h.lim.Check(t.Context(), h.one("198.51.100.1", "Authorization", "Bearer t3.x.y")); d.Reason != headgate.NoRule || !d.Allowed {
+	if d := h.lim.Check(t.Context(), h.one("198.51.100.1", "Authorization",
+		"Bearer t3.x.y")); d.Reason != headgate.NoRule || !d.Allowed {
 		t.Errorf("the token alone: %v", d.Reason)
 	}
 	for _, project := range []string{"p1", "p3"} {
@@ -145,7 +155,8 @@ func TestReservationOfTwoPrincipals(t *testing.T) {
 		value string
 		left  int64
 	}{"X-Api-Key": {h.keys[0], 2}, "Authorization": {"Bearer t3.x.y", 6}} {
-		if d := h.lim.Check(t.Context(), h.one("198.51.100.2", header, want.value)); d.Verdicts()[0].Outcome.Remaining != want.left {
+		if d := h.lim.Check(t.Context(), h.one("198.51.100.2", header,
+			want.value)); d.Verdicts()[0].Outcome.Remaining != want.left {
 			t.Errorf("%s: %d remain after one more, want %d", header, d.Verdicts()[0].Outcome.Remaining, want.left)
 		}
 	}
@@ -155,10 +166,12 @@ func TestReservationOfTwoPrincipals(t *testing.T) {
 func TestExplainNamesEachPrincipal(t *testing.T) {
 	h := newHolders(t, nil)
 	x := inspect.Explain(t.Context(), h.lim, h.both("198.51.100.1"))
-	if id := x.Identity; id.ID != "t3" || len(id.Others) != 1 || id.Others[0] != (inspect.Principal{Kind: "api_key", ID: "k1", Project: "p1"}) {
+	if id := x.Identity; id.ID != "t3" || len(id.Others) != 1 ||
+		id.Others[0] != (inspect.Principal{Kind: "api_key", ID: "k1", Project: "p1"}) {
 		t.Errorf("identity is %+v", id)
 	}
-	if len(x.Buckets) != 2 || x.Buckets[0].Principal != "" || x.Buckets[1].Principal != "api_key k1 of project p1" || !x.Buckets[1].Binding {
+	if len(x.Buckets) != 2 || x.Buckets[0].Principal != "" || x.Buckets[1].Principal != "api_key k1 of project p1" ||
+		!x.Buckets[1].Binding {
 		t.Errorf("buckets are %+v", x.Buckets)
 	}
 	for i, c := range x.Considered {
@@ -166,7 +179,11 @@ func TestExplainNamesEachPrincipal(t *testing.T) {
 			t.Errorf("considered %+v", c)
 		}
 	}
-	if _, err := inspect.Find(t.Context(), h.lim, inspect.Query{Endpoint: "GET /v1/items/{id}", Peer: netip.MustParseAddr("198.51.100.1"), Header: h.both("198.51.100.1").Header}); err == nil {
+	if _, err := inspect.Find(t.Context(), h.lim, inspect.Query{
+		Endpoint: "GET /v1/items/{id}",
+		Peer:     netip.MustParseAddr("198.51.100.1"),
+		Header:   h.both("198.51.100.1").Header,
+	}); err == nil {
 		t.Error("Inspect of two principals at once, want an error")
 	}
 }
@@ -192,7 +209,8 @@ func TestA5AFloodDoesNotHideAToken(t *testing.T) {
 		}
 	}
 	if admitted != perAddress {
-		t.Errorf("%d of 60 with a token that was not verified are admitted, want %d: what one address has", admitted, perAddress)
+		t.Errorf("%d of 60 with a token that was not verified are admitted, want %d: what one address has",
+			admitted, perAddress)
 	}
 }
 
@@ -210,13 +228,21 @@ func TestRefuseBadCredentials(t *testing.T) {
 		{"a key that is none", http.Header{"X-Api-Key": {"x"}}, headgate.BadCredential},
 		{"an expired token", http.Header{"Authorization": {"Bearer old.x.y"}}, headgate.BadCredential},
 		{"a forged token", http.Header{"Authorization": {"Bearer forged.x.y"}}, headgate.BadCredential},
-		{"a good key and a forged token", http.Header{"X-Api-Key": {h.keys[0]}, "Authorization": {"Bearer forged.x.y"}}, headgate.BadCredential},
-		{"a token that cannot be verified", http.Header{"Authorization": {"Bearer away.x.y"}}, headgate.CredentialUnverified},
+		{"a good key and a forged token", http.Header{"X-Api-Key": {h.keys[0]}, "Authorization": {"Bearer forged.x.y"}},
+			headgate.BadCredential},
+		{"a token that cannot be verified", http.Header{"Authorization": {"Bearer away.x.y"}},
+			headgate.CredentialUnverified},
 		{"another scheme", http.Header{"Authorization": {"Basic YTpi"}}, headgate.WithinLimits},
 	} {
 		h.rules(t, headgate.Options{RefuseBadCredentials: true}, rule)
-		r := headgate.Request{Method: "GET", Target: "/v1/items/1", Peer: netip.MustParseAddr("198.51.100.1"), Header: c.header}
-		if x := inspect.Explain(t.Context(), h.lim, r); x.Verdict.Reason != c.want.String() || x.Verdict.Allowed != (c.want == headgate.WithinLimits) {
+		r := headgate.Request{
+			Method: "GET",
+			Target: "/v1/items/1",
+			Peer:   netip.MustParseAddr("198.51.100.1"),
+			Header: c.header,
+		}
+		if x := inspect.Explain(t.Context(), h.lim, r); x.Verdict.Reason != c.want.String() ||
+			x.Verdict.Allowed != (c.want == headgate.WithinLimits) {
 			t.Errorf("%s: explained as %+v", c.name, x.Verdict)
 		}
 		for i, want := range []headgate.Reason{c.want, c.want, headgate.OverLimit} {
@@ -225,13 +251,15 @@ func TestRefuseBadCredentials(t *testing.T) {
 			}
 		}
 		h.rules(t, headgate.Options{RefuseBadCredentials: true}, rule)
-		if made, d := h.lim.Reserve(t.Context(), r, 0); d.Reason != c.want || (made.ID != reservation.ID{}) != d.Allowed || h.lim.Reservations().Outstanding > 1 {
+		if made, d := h.lim.Reserve(t.Context(), r, 0); d.Reason != c.want ||
+			(made.ID != reservation.ID{}) != d.Allowed || h.lim.Reservations().Outstanding > 1 {
 			t.Errorf("%s: reserved %v, %v", c.name, made, d.Reason)
 		}
 		if n := h.lim.Reservations().Outstanding; n == 1 != (c.want == headgate.WithinLimits) {
 			t.Errorf("%s: %d reservations", c.name, n)
 		}
-		h.rules(t, headgate.Options{RefuseBadCredentials: true}, policy.Rule{Endpoint: policy.Default, Limit: 1, Project: "nobody"})
+		h.rules(t, headgate.Options{RefuseBadCredentials: true},
+			policy.Rule{Endpoint: policy.Default, Limit: 1, Project: "nobody"})
 		want := c.want
 		if want == headgate.WithinLimits {
 			want = headgate.NoRule

@@ -12,7 +12,8 @@ import (
 // a verified credential it is unknown who else has the address.
 func (p *Plan) penaltyOf(c *Charge) *penalty.Terms {
 	terms := (*penalty.Terms)(p.Set.PenaltyOf(c.Rule))
-	if terms == nil || c.Shadow || c.Kind != Own || !terms.Addresses && p.Of(int(c.Principal)).Kind == identity.Address {
+	if terms == nil || c.Shadow || c.Kind != Own ||
+		!terms.Addresses && p.Of(int(c.Principal)).Kind == identity.Address {
 		return nil
 	}
 	return terms

@@ -16,11 +16,13 @@ import (
 )
 
 // penalised is a limiter under one rule with a penalty, and a request of the caller with a key.
-func penalised(t *testing.T, rules ...policy.Rule) (b *trial.Bench, rule *trial.Switching, ask func(withKey bool, peer string) headgate.Decision) {
+func penalised(t *testing.T, rules ...policy.Rule) (b *trial.Bench, rule *trial.Switching,
+	ask func(withKey bool, peer string) headgate.Decision) {
 	t.Helper()
 	who, text := trial.Holder(t, identity.Key{ID: "ann", Project: "acme"})
 	rule = &trial.Switching{}
-	b = trial.New(t, []string{"GET /a", "GET /b"}, nil, func(o *headgate.Options) { o.Identities, o.Policies = who, rule })
+	b = trial.New(t, []string{"GET /a", "GET /b"}, nil,
+		func(o *headgate.Options) { o.Identities, o.Policies = who, rule })
 	rule.Become(t, b, rules...)
 	return b, rule, func(withKey bool, peer string) headgate.Decision {
 		r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr(peer)}
@@ -86,7 +88,8 @@ func TestPenalty(t *testing.T) {
 	must(ask(true, home), headgate.InPenalty, 2*time.Minute)
 
 	// To reset the bucket ends it.
-	if _, err := b.Reset(context.Background(), inspect.Query{Endpoint: "GET /a", KeyID: "ann", Project: "acme"}, nil); err != nil {
+	if _, err := b.Reset(context.Background(), inspect.Query{Endpoint: "GET /a", KeyID: "ann", Project: "acme"},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	must(ask(true, home), headgate.WithinLimits, 0)
@@ -104,8 +107,10 @@ func TestPenaltyIsExplained(t *testing.T) {
 	}
 	b.Now = b.Now.Add(500 * time.Millisecond)
 	x := b.Explain(context.Background(), r)
-	if x.Penalty == nil || x.Penalty.Rule != "GET /a" || x.Penalty.Terms != string(strict.Penalty) || !x.Penalty.Until.Equal(trial.Epoch.Add(time.Minute)) ||
-		x.Verdict.Reason != "in_penalty" || x.Verdict.RetryAfter != 59500*time.Millisecond || x.Verdict.Rule != "GET /a" {
+	if x.Penalty == nil || x.Penalty.Rule != "GET /a" || x.Penalty.Terms != string(strict.Penalty) ||
+		!x.Penalty.Until.Equal(trial.Epoch.Add(time.Minute)) ||
+		x.Verdict.Reason != "in_penalty" || x.Verdict.RetryAfter != 59500*time.Millisecond ||
+		x.Verdict.Rule != "GET /a" {
 		t.Errorf("%+v, %+v", x.Penalty, x.Verdict)
 	}
 }

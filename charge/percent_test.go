@@ -26,9 +26,13 @@ func from(i int) headgate.Request {
 // TestRuleForAShare: the clients of the share are denied above the limit, the
 // others are counted and pass, under the rule behind it if there is one.
 func TestRuleForAShare(t *testing.T) {
-	for name, behind := range map[string][]policy.Rule{"alone": nil, "before another rule": {{Endpoint: policy.Default, Limit: 5}}} {
+	for name, behind := range map[string][]policy.Rule{
+		"alone":               nil,
+		"before another rule": {{Endpoint: policy.Default, Limit: 5}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := trial.New(t, []string{"GET /a"}, append([]policy.Rule{{Endpoint: "GET /a", Limit: 1, EnforcePercent: 25}}, behind...))
+			b := trial.New(t, []string{"GET /a"},
+				append([]policy.Rule{{Endpoint: "GET /a", Limit: 1, EnforcePercent: 25}}, behind...))
 			denied := 0
 			for i := range 400 {
 				var passed int
@@ -45,13 +49,15 @@ func TestRuleForAShare(t *testing.T) {
 					denied++
 					want = 1
 					if len(last.Verdicts()) != 1 {
-						t.Fatalf("client %d of the share has %d verdicts, want the rule's alone", i, len(last.Verdicts()))
+						t.Fatalf("client %d of the share has %d verdicts, want the rule's alone", i,
+							len(last.Verdicts()))
 					}
 				case behind != nil:
 					want = 5
 				}
 				if passed != want || first.Outcome.Allowed {
-					t.Fatalf("client %d (in shadow: %v): %d of 8 pass and the rule says %v, want %d, and that it has no room", i, first.Shadow, passed, first.Outcome.Allowed, want)
+					t.Fatalf("client %d (in shadow: %v): %d of 8 pass and the rule says %v, want %d, and that it "+
+						"has no room", i, first.Shadow, passed, first.Outcome.Allowed, want)
 				}
 			}
 			if denied < 65 || denied > 135 { // 100, four standard deviations
@@ -70,12 +76,16 @@ func TestShareEqualsShadow(t *testing.T) {
 	whole := rule
 	whole.EnforcePercent = 0
 	limits := func(r policy.Rule) *trial.Bench {
-		return trial.New(t, []string{"GET /a"}, []policy.Rule{r, {Endpoint: policy.Default, Limit: 3}, {Endpoint: policy.All, Limit: 100, Subject: policy.SubjectIP}})
+		return trial.New(t, []string{"GET /a"}, []policy.Rule{r, {Endpoint: policy.Default, Limit: 3},
+			{Endpoint: policy.All, Limit: 100, Subject: policy.SubjectIP}})
 	}
 	share, shadow, full := limits(rule), limits(inShadow), limits(whole)
 	ways := map[string]func(b *trial.Bench, r headgate.Request) headgate.Decision{
 		"Check": func(b *trial.Bench, r headgate.Request) headgate.Decision { return b.Check(t.Context(), r) },
-		"Wait":  func(b *trial.Bench, r headgate.Request) headgate.Decision { d, _ := b.Wait(t.Context(), r); return d },
+		"Wait": func(b *trial.Bench, r headgate.Request) headgate.Decision {
+			d, _ := b.Wait(t.Context(), r)
+			return d
+		},
 		"Reserve": func(b *trial.Bench, r headgate.Request) headgate.Decision {
 			_, d := b.Reserve(t.Context(), r, 0)
 			return d
@@ -112,8 +122,10 @@ func TestShareEqualsShadow(t *testing.T) {
 			text, mode = "enforced for 30 %: this caller is among them", "enforce"
 		}
 		at := slices.IndexFunc(x.Considered, func(c inspect.Considered) bool { return c.Rule == "GET /a" })
-		if why := x.Considered[at].Why; !strings.Contains(why, text) || x.Buckets[0].Mode != mode || x.Buckets[0].Percent != 30 {
-			t.Fatalf("client %d: explained as %q, in mode %s, for %d %%", i, why, x.Buckets[0].Mode, x.Buckets[0].Percent)
+		if why := x.Considered[at].Why; !strings.Contains(why, text) || x.Buckets[0].Mode != mode ||
+			x.Buckets[0].Percent != 30 {
+			t.Fatalf("client %d: explained as %q, in mode %s, for %d %%", i, why, x.Buckets[0].Mode,
+				x.Buckets[0].Percent)
 		}
 	}
 	if seen[true] == 0 || seen[false] == 0 {
@@ -149,7 +161,8 @@ func TestShareGoesOn(t *testing.T) {
 // whoever the caller is.
 func TestShareSettles(t *testing.T) {
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{
-		{Endpoint: "GET /a", Limit: 10, Per: time.Hour, EnforcePercent: 50}, {Endpoint: policy.Default, Limit: 10, Per: time.Hour},
+		{Endpoint: "GET /a", Limit: 10, Per: time.Hour, EnforcePercent: 50},
+		{Endpoint: policy.Default, Limit: 10, Per: time.Hour},
 	})
 	for i := range 20 {
 		r := from(i)
@@ -173,7 +186,8 @@ func TestShareSettles(t *testing.T) {
 func TestShareAllocatesNothing(t *testing.T) {
 	var rules []policy.Rule
 	for _, s := range []policy.Subject{policy.SubjectPrincipal, policy.SubjectIP} {
-		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 1, Subject: s, EnforcePercent: 50}, policy.Rule{Endpoint: policy.Default, Limit: 5, Subject: s})
+		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 1, Subject: s, EnforcePercent: 50},
+			policy.Rule{Endpoint: policy.Default, Limit: 5, Subject: s})
 	}
 	b := trial.New(t, []string{"GET /a"}, rules)
 	for i := range 10 {

@@ -25,7 +25,8 @@ func drawSets(t *testing.T, rng *rand.Rand, table *endpoint.Table) *policy.Set {
 		for _, subject := range []policy.Subject{policy.SubjectPrincipal, policy.SubjectIP, policy.SubjectProject} {
 			for _, tier := range []string{"", "free", "gold"} {
 				d.Rules = append(d.Rules, policy.Rule{
-					Endpoint: policy.Default, Subject: subject, Tier: tier, Limit: 1 + rng.Int64N(50), Burst: 1 + rng.Int64N(100),
+					Endpoint: policy.Default, Subject: subject, Tier: tier, Limit: 1 + rng.Int64N(50),
+					Burst: 1 + rng.Int64N(100),
 				})
 			}
 		}
@@ -37,7 +38,11 @@ func drawSets(t *testing.T, rng *rand.Rand, table *endpoint.Table) *policy.Set {
 	var set *policy.Set
 	for i := range 2 {
 		var problems policy.Problems
-		o := policy.CompileOptions{Endpoints: table, Previous: set, Now: trial.Epoch.Add(time.Duration(i) * time.Second)}
+		o := policy.CompileOptions{
+			Endpoints: table,
+			Previous:  set,
+			Now:       trial.Epoch.Add(time.Duration(i) * time.Second),
+		}
 		if set, problems = policy.Compile(document(), o); problems.Err() != nil {
 			t.Fatal(problems.Err())
 		}
@@ -62,11 +67,20 @@ func TestAPlanForSeveralIsThatForEach(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 41))
 		named := rng.IntN(2) == 0 // the same answer to all plans of a seed
 		planner := charge.New(charge.Options{NamedTiers: func() bool { return named }})
-		request := charge.Request{Set: drawSets(t, rng, table), Now: now, Wall: now, Match: endpoint.Match{ID: 1, Status: endpoint.Known}, Endpoints: table, Identities: who, Cost: 1}
+		request := charge.Request{
+			Set:        drawSets(t, rng, table),
+			Now:        now,
+			Wall:       now,
+			Match:      endpoint.Match{ID: 1, Status: endpoint.Known},
+			Endpoints:  table,
+			Identities: who,
+			Cost:       1,
+		}
 		callers := make([]identity.Principal, 1+rng.IntN(5))
 		for i := range callers {
 			callers[i] = address
-			callers[i].Kind, callers[i].ID, callers[i].Project = identity.APIKey, fmt.Sprint("k", i), fmt.Sprint("p", rng.IntN(4))
+			callers[i].Kind, callers[i].ID, callers[i].Project = identity.APIKey, fmt.Sprint("k", i),
+				fmt.Sprint("p", rng.IntN(4))
 			callers[i].Tier = []string{"", "", "free", "gold"}[rng.IntN(4)]
 		}
 		alone := func(i int) *charge.Plan {
@@ -78,7 +92,11 @@ func TestAPlanForSeveralIsThatForEach(t *testing.T) {
 		for i := range callers {
 			for _, c := range alone(i).Charges {
 				if rng.IntN(2) == 0 {
-					own := charge.Allowance{Tokens: 1 + rng.Int64N(9), From: now - int64(500*time.Millisecond), Until: now + int64(time.Hour)}
+					own := charge.Allowance{
+						Tokens: 1 + rng.Int64N(9),
+						From:   now - int64(500*time.Millisecond),
+						Until:  now + int64(time.Hour),
+					}
 					planner.Allowances.Set(alone(i).Takes[c.Place].Key, own, request.Set.Terms(c.Rule).Shape)
 				}
 			}

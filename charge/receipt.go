@@ -70,7 +70,8 @@ func (p *Plan) Receipt() *Receipt {
 		}
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
-			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved, counts: p.Set.CountWhen(c.Rule),
+			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
+			counts: p.Set.CountWhen(c.Rule),
 		})
 	}
 	return r
@@ -107,8 +108,10 @@ type Settlement struct {
 	Set       *policy.Set // the rules in force, nil for none
 	Now, Wall int64       // as in Request
 	Actual    int64       // tokens that were spent
-	Forgiven  bool        // rules of the endpoint alone count none of them, but those that say themselves which answers count
-	Status    int         // of the answer, for rules that count only some; 0 if it is not known, and counts
+	// rules of the endpoint alone count none of them, but those that say themselves which answers
+	// count
+	Forgiven bool
+	Status   int // of the answer, for rules that count only some; 0 if it is not known, and counts
 }
 
 // due is how many tokens a bucket counts in the end.
@@ -127,7 +130,8 @@ func (s *Settlement) due(it *item) int64 {
 // Settle corrects the buckets of a receipt in Store. It reports how many tokens
 // of the difference some bucket did not take on. An error means that a bucket was
 // not corrected, or may not have been; the same Settle again does the rest.
-func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) (uncharged int64, err error) {
+func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
+	s Settlement) (uncharged int64, err error) {
 	var failed []error
 	var applied [policy.MaxApplied]policy.Applied
 	inForce, of := applied[:0], -1
@@ -193,7 +197,8 @@ func correct(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, c 
 // correction is the change of one bucket, in terms of its rule as it is now.
 // It reports false for a rule that applies to such requests no more: its bucket
 // is left alone, since no shape is known that it surely has.
-func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []policy.Applied, actual int64) (bucket.Change, bool) {
+func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []policy.Applied,
+	actual int64) (bucket.Change, bool) {
 	for _, a := range inForce {
 		terms := s.Set.Terms(a.Rule)
 		if terms.ID != it.rule {
@@ -205,8 +210,16 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		if it.moved != 0 {
 			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
 		}
-		take := pl.Allowances.Restate(s.Now, bucket.Take{Key: it.key, Shape: terms.Shape, Since: terms.Since, Before: terms.Before})
-		c := bucket.Change{Key: it.key, Tag: it.tag, Reach: it.reach, Shape: take.Shape, Since: take.Since, Before: take.Before}
+		take := pl.Allowances.Restate(s.Now, bucket.Take{Key: it.key, Shape: terms.Shape, Since: terms.Since,
+			Before: terms.Before})
+		c := bucket.Change{
+			Key:    it.key,
+			Tag:    it.tag,
+			Reach:  it.reach,
+			Shape:  take.Shape,
+			Since:  take.Since,
+			Before: take.Before,
+		}
 		if actual > r.Cost {
 			c.Units = c.Shape.UnitsSaturating(actual - r.Cost)
 			return c, true

@@ -32,10 +32,11 @@ func TestRegionsShareBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Subject: policy.SubjectRegion}}, func(o *headgate.Options) {
-		o.Identities = who
-		o.Region = func(a netip.Addr) string { return table.Region(who.IPv4(a)) }
-	})
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Subject: policy.SubjectRegion}},
+		func(o *headgate.Options) {
+			o.Identities = who
+			o.Region = func(a netip.Addr) string { return table.Region(who.IPv4(a)) }
+		})
 	for _, c := range []struct {
 		peer, forwarded string
 		allowed         bool
@@ -60,7 +61,8 @@ func TestRegionsShareBudgets(t *testing.T) {
 		}
 		r := headgate.Request{Method: "GET", Target: "/a", Peer: peer, Header: h}
 		if d := b.Check(context.Background(), r); d.Allowed != c.allowed || d.Region != c.region {
-			t.Errorf("%s, X-Forwarded-For %q: allowed %v in region %q, want %v in %q", c.peer, c.forwarded, d.Allowed, d.Region, c.allowed, c.region)
+			t.Errorf("%s, X-Forwarded-For %q: allowed %v in region %q, want %v in %q", c.peer, c.forwarded, d.Allowed,
+				d.Region, c.allowed, c.region)
 		}
 		want := c.region
 		if want == "" {

@@ -22,7 +22,8 @@ func (gone) TryConsume(context.Context, int64, []bucket.Take, []bucket.Outcome) 
 	return false, trial.ErrGone
 }
 
-func (gone) Attempt(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, func(context.Context, int64), error) {
+func (gone) Attempt(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool,
+	func(context.Context, int64), error) {
 	return false, nil, trial.ErrGone
 }
 func (gone) Peek(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error) {
@@ -42,7 +43,8 @@ func withScopes(t *testing.T, rules []policy.Rule) *trial.Bench {
 		t.Fatal(err)
 	}
 	return trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
-		store, err := scoped.New(scoped.Options{Local: local, Strict: gone{}, Replicas: func() int { return 3 }, Began: 1})
+		store, err := scoped.New(scoped.Options{Local: local, Strict: gone{},
+			Replicas: func() int { return 3 }, Began: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +64,8 @@ func TestStoreLoss(t *testing.T) {
 		policy.LossShare:  {false, headgate.OverLimit, false}, // a share that begins empty
 		policy.LossOpen:   {true, headgate.WithinLimits, true},
 	} {
-		b := withScopes(t, []policy.Rule{local, {Endpoint: policy.Default, Limit: 10, Per: time.Hour, Scope: policy.Strict, OnStoreLoss: loss}})
+		b := withScopes(t, []policy.Rule{local, {Endpoint: policy.Default, Limit: 10, Per: time.Hour,
+			Scope: policy.Strict, OnStoreLoss: loss}})
 		for i := range 5 {
 			if d := b.Get("/a"); d.Allowed || d.Reason != headgate.StoreFailed || d.Lost {
 				t.Errorf("%v, failure %d: %t, %v, lost %t, want a denial", loss, i, d.Allowed, d.Reason, d.Lost)
@@ -72,7 +75,8 @@ func TestStoreLoss(t *testing.T) {
 		if d.Allowed != want.allowed || d.Reason != want.reason || d.Lost != want.lost {
 			t.Errorf("%v: %t, %v, lost %t, want %+v", loss, d.Allowed, d.Reason, d.Lost, want)
 		}
-		if v, ok := d.Binding(); loss == policy.LossOpen && (!ok || d.Policies().Rule(v.Rule).Subject != policy.SubjectIP) {
+		if v, ok := d.Binding(); loss == policy.LossOpen &&
+			(!ok || d.Policies().Rule(v.Rule).Subject != policy.SubjectIP) {
 			t.Errorf("%v: the binding rule is %+v, want the one that was asked", loss, v)
 		}
 	}
@@ -90,9 +94,23 @@ func TestLocalRulesNeedNoStore(t *testing.T) {
 
 func TestExplainTellsTheEnvelope(t *testing.T) {
 	b := withScopes(t, []policy.Rule{
-		{Endpoint: policy.Default, Limit: 10, Per: time.Minute, Burst: 12, Scope: policy.Strict, OnStoreLoss: policy.LossOpen},
+		{
+			Endpoint:    policy.Default,
+			Limit:       10,
+			Per:         time.Minute,
+			Burst:       12,
+			Scope:       policy.Strict,
+			OnStoreLoss: policy.LossOpen,
+		},
 		{Endpoint: policy.Default, Limit: 10, Per: time.Minute, Burst: 12, Subject: policy.SubjectIP},
-		{Endpoint: policy.Default, Limit: 10, Per: time.Minute, Burst: 13, Subject: policy.SubjectEndpoint, Scope: policy.Split},
+		{
+			Endpoint: policy.Default,
+			Limit:    10,
+			Per:      time.Minute,
+			Burst:    13,
+			Subject:  policy.SubjectEndpoint,
+			Scope:    policy.Split,
+		},
 	})
 	for range 5 {
 		b.Get("/a")

@@ -58,8 +58,10 @@ func TestSitesHaveABudget(t *testing.T) {
 // TestExplainNamesTheSite where a rule counts it, and nowhere else.
 func TestExplainNamesTheSite(t *testing.T) {
 	of := func(peer string, subject policy.Subject) inspect.Explanation {
-		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Hour, Subject: subject}})
-		return b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr(peer)})
+		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Hour,
+			Subject: subject}})
+		return b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/a",
+			Peer: netip.MustParseAddr(peer)})
 	}
 	for _, c := range []struct {
 		peer    string

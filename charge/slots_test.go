@@ -15,7 +15,8 @@ import (
 )
 
 // everybodys is one bucket of 2 tokens, one a second, for everybody.
-var everybodys = []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectEndpoint}}
+var everybodys = []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2,
+	Subject: policy.SubjectEndpoint}}
 
 func slotted(t *testing.T, o slot.Options) *trial.Bench {
 	return trial.New(t, []string{"GET /a"}, everybodys, func(g *headgate.Options) { g.Slots = slot.New(o) })
@@ -44,11 +45,14 @@ func TestRefusedCallersAreSpaced(t *testing.T) {
 		if client < 2 {
 			continue
 		}
-		if want := time.Duration(client-1) * time.Second; p.RetryAfter != time.Second || s.RetryAfter != want || s.Slot.Wait != want {
-			t.Errorf("client %d: retry after %v, with slots %v and %+v; want 1s and %v", client, p.RetryAfter, s.RetryAfter, s.Slot, want)
+		if want := time.Duration(client-1) * time.Second; p.RetryAfter != time.Second || s.RetryAfter != want ||
+			s.Slot.Wait != want {
+			t.Errorf("client %d: retry after %v, with slots %v and %+v; want 1s and %v", client, p.RetryAfter,
+				s.RetryAfter, s.Slot, want)
 		}
 		if binding, _ := s.Binding(); binding.Outcome.RetryAfter != s.RetryAfter {
-			t.Errorf("client %d: the verdict says %v, the decision %v", client, binding.Outcome.RetryAfter, s.RetryAfter)
+			t.Errorf("client %d: the verdict says %v, the decision %v", client,
+				binding.Outcome.RetryAfter, s.RetryAfter)
 		}
 	}
 	if again := asks(spaced, 3, -1); again.RetryAfter != 2*time.Second {
@@ -100,7 +104,8 @@ func TestSlotsAfterAChange(t *testing.T) {
 // What a client claims to have waiting is worth one slot, and nonsense is worth nothing.
 func TestPendingIsNotBelieved(t *testing.T) {
 	for value, understood := range map[string]bool{
-		"0": true, "7": true, "4294967295": true, "": false, "-1": false, "many": false, "1e3": false, "99999999999999999999": false,
+		"0": true, "7": true, "4294967295": true, "": false, "-1": false, "many": false, "1e3": false,
+		"99999999999999999999": false,
 	} {
 		b := slotted(t, slot.Options{Reserve: true})
 		var d headgate.Decision
@@ -120,7 +125,8 @@ func TestPendingIsNotBelieved(t *testing.T) {
 
 // Slots allocate nothing for those who pass.
 func TestSlotsCostAllowedRequestsNoAllocation(t *testing.T) {
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1_000_000, Per: time.Second, Burst: 1_000_000}},
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1_000_000, Per: time.Second,
+		Burst: 1_000_000}},
 		func(g *headgate.Options) { g.Slots = slot.New(slot.Options{Reserve: true}) })
 	b.Get("/a")
 	if n := testing.AllocsPerRun(100, func() { b.Get("/a") }); n >= trial.Allocations {

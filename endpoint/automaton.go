@@ -94,7 +94,8 @@ func (a *automaton) step(s uint32, name string) uint32 {
 func (a *automaton) probe(s uint32, name string) uint32 {
 	st := &a.states[s]
 	prefix, suffix := int(st.prefix), len(name)-int(st.suffix)
-	if prefix < suffix && !insideEscape(name, suffix) && (st.middle == 0 || holds(name[prefix:suffix], a.middles[st.middle-1])) {
+	if prefix < suffix && !insideEscape(name, suffix) &&
+		(st.middle == 0 || holds(name[prefix:suffix], a.middles[st.middle-1])) {
 		if next, ok := a.edges.findAffix(s, name[:prefix], name[suffix:]); ok {
 			return next
 		}
@@ -224,8 +225,10 @@ func (b *builder) state(set []int) uint32 {
 func (b *builder) newState(set []int) uint32 {
 	// A state has any number of edges; both count.
 	if len(b.states)+len(b.named) >= b.limit && b.failed == nil {
-		b.failed = fmt.Errorf("templates overlap so widely that matching them in one pass takes more than %d states and edges: "+
-			"make more of their segments literal, or use fewer; among those that overlap are %s", b.limit, b.examples(set))
+		b.failed = fmt.Errorf(
+			"templates overlap so widely that matching them in one pass takes more than %d states and edges: "+
+				"make more of their segments literal, or use fewer; among those that overlap are %s", b.limit,
+			b.examples(set))
 	}
 	b.states = append(b.states, state{})
 	return uint32(len(b.states) - 1)
@@ -295,7 +298,8 @@ func (b *builder) expand(s uint32, set []int) {
 	}
 	groups := groupByLength(affixes)
 	if len(groups) > maxProbes && b.failed == nil {
-		b.failed = fmt.Errorf("parameters of %s and others have text of %d different lengths around them in one place, want at most %d",
+		b.failed = fmt.Errorf(
+			"parameters of %s and others have text of %d different lengths around them in one place, want at most %d",
 			b.examples(set), len(groups), maxProbes)
 	}
 	other := b.probes(set, groups, nil)
@@ -342,7 +346,8 @@ func groupByLength(set map[affix]bool) (groups [][]affix) {
 		affixes = append(affixes, a)
 	}
 	lengths := func(a, b affix) int {
-		return cmp.Or(cmp.Compare(b.len(), a.len()), cmp.Compare(len(b.prefix), len(a.prefix)), strings.Compare(a.middle, b.middle))
+		return cmp.Or(cmp.Compare(b.len(), a.len()), cmp.Compare(len(b.prefix), len(a.prefix)),
+			strings.Compare(a.middle, b.middle))
 	}
 	slices.SortFunc(affixes, func(a, b affix) int {
 		return cmp.Or(lengths(a, b), strings.Compare(a.prefix, b.prefix), strings.Compare(a.suffix, b.suffix))
@@ -404,7 +409,8 @@ func (b *builder) middle(text string) uint16 {
 		b.middles = append(b.middles, text)
 	}
 	if at >= maxMiddles && b.failed == nil {
-		b.failed = fmt.Errorf("templates have more than %d different texts between parameters of one segment", maxMiddles)
+		b.failed = fmt.Errorf("templates have more than %d different texts between parameters of one segment",
+			maxMiddles)
 	}
 	return uint16(at + 1)
 }
@@ -418,7 +424,8 @@ func stillPossible(group, matched []affix) (possible []affix, certain bool) {
 			continue
 		}
 		implied := slices.ContainsFunc(matched, func(m affix) bool {
-			return strings.HasPrefix(m.prefix, a.prefix) && endsWith(m.suffix, a.suffix) && (a.middle == "" || a.middle == m.middle)
+			return strings.HasPrefix(m.prefix, a.prefix) && endsWith(m.suffix, a.suffix) &&
+				(a.middle == "" || a.middle == m.middle)
 		})
 		if implied {
 			return []affix{a}, true

@@ -178,7 +178,8 @@ var faults = [...]string{
 	Tunnel:         "is that of CONNECT, which opens a tunnel and has no endpoint",
 	BadMethod:      "comes with a method that is not a token",
 	EmptyTail:      "ends where {name...} of an endpoint begins",
-	AmbiguousQuery: "holds a query parameter that tells endpoints apart twice, beside a ;, or in another way that servers read differently",
+	AmbiguousQuery: "holds a query parameter that tells endpoints apart twice, beside a ;, or in another way that " +
+		"servers read differently",
 }
 
 // String is what to tell the client about its target: a sentence without its subject, such as "does not start with /".

@@ -225,7 +225,13 @@ func TestCanonical(t *testing.T) {
 }
 
 func TestAppendCanonicalKeepsWhatIsThere(t *testing.T) {
-	for target, want := range map[string]string{"/%61//b": "key:/a/b", "/..": "key:/", "/%zz": "key:", "x": "key:", "/a b": "key:"} {
+	for target, want := range map[string]string{
+		"/%61//b": "key:/a/b",
+		"/..":     "key:/",
+		"/%zz":    "key:",
+		"x":       "key:",
+		"/a b":    "key:",
+	} {
 		if got, _ := (endpoint.Profile{}).AppendCanonical([]byte("key:"), target); string(got) != want {
 			t.Errorf("AppendCanonical(%q, %q) = %q, want %q", "key:", target, got, want)
 		}
@@ -273,13 +279,15 @@ func checkCanonical(t *testing.T, p endpoint.Profile, target string) {
 	}
 	appended, appendedFault := p.AppendCanonical(nil, target)
 	if string(appended) != path || appendedFault != fault {
-		t.Fatalf("%+v: AppendCanonical(%q) = %q, %v, but Canonical says %q, %v", p, target, appended, appendedFault, path, fault)
+		t.Fatalf("%+v: AppendCanonical(%q) = %q, %v, but Canonical says %q, %v", p, target, appended,
+			appendedFault, path, fault)
 	}
 	if fault != endpoint.NoFault {
 		return
 	}
 	// Beside a kept slash these bytes have to be escaped in a target, and are not in its canonical form.
-	respelled := p.EncodedSlash == endpoint.KeepEncodedSlash && strings.Contains(path, "%2F") && strings.ContainsAny(path, "\"<>^`{|}")
+	respelled := p.EncodedSlash == endpoint.KeepEncodedSlash && strings.Contains(path, "%2F") &&
+		strings.ContainsAny(path, "\"<>^`{|}")
 	if again, fault := p.Canonical(path); !respelled && (again != path || fault != 0) {
 		t.Fatalf("%+v.Canonical(%q) = %q, but Canonical of that = %q, %v", p, target, path, again, fault)
 	}
@@ -318,7 +326,8 @@ func TestCanonicalIsEqualForEveryEncoding(t *testing.T) {
 
 // TestCanonicalOfRandomTargets strings fragments together that mean something to the profile.
 func TestCanonicalOfRandomTargets(t *testing.T) {
-	fragments := []string{"/", "/", "/", ".", "..", "a", "B", ";", "%2e", "%2F", "%5c", "%25", "%3b", "%3f", "?", "%6", "1", "\\", "{", "%c3", "#", "%0a", "~"}
+	fragments := []string{"/", "/", "/", ".", "..", "a", "B", ";", "%2e", "%2F", "%5c", "%25", "%3b", "%3f", "?", "%6",
+		"1", "\\", "{", "%c3", "#", "%0a", "~"}
 	random := rand.New(rand.NewPCG(3, 4))
 	for range race.Fewer(5000) {
 		target := "/"
@@ -332,7 +341,8 @@ func TestCanonicalOfRandomTargets(t *testing.T) {
 }
 
 func FuzzCanonical(f *testing.F) {
-	for _, target := range []string{"/", "/a//b/../c%2fd;e?f", "/%252e%2e/x", "/%u002e", `/\`, "/a/..;/b", "*", "/caf%C3%A9/{x}", "/.%2e/%3b/.."} {
+	for _, target := range []string{"/", "/a//b/../c%2fd;e?f", "/%252e%2e/x", "/%u002e", `/\`, "/a/..;/b", "*",
+		"/caf%C3%A9/{x}", "/.%2e/%3b/.."} {
 		f.Add(target, uint8(0))
 	}
 	f.Add("/0%2F%3C", uint8(17))

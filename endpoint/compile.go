@@ -27,7 +27,8 @@ type alias struct{ template, of Template }
 func compileWith(templates []Template, aliases []alias, p Profile) (*Table, error) {
 	templates = slices.Clone(templates)
 	slices.SortFunc(templates, func(a, b Template) int {
-		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()), strings.Compare(a.Query(), b.Query()))
+		return cmp.Or(strings.Compare(a.Path(), b.Path()), strings.Compare(a.Method(), b.Method()),
+			strings.Compare(a.Query(), b.Query()))
 	})
 	written := make(map[string]ends)
 	for i := range templates {
@@ -47,7 +48,15 @@ func compileWith(templates []Template, aliases []alias, p Profile) (*Table, erro
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{profile: p, classes: p.classes(), templates: templates, aliases: aliases, methods: methods, shapes: make(map[string]ID, len(templates)), numbers: numbersOf(templates)}
+	t := &Table{
+		profile:   p,
+		classes:   p.classes(),
+		templates: templates,
+		aliases:   aliases,
+		methods:   methods,
+		shapes:    make(map[string]ID, len(templates)),
+		numbers:   numbersOf(templates),
+	}
 	for _, r := range routes {
 		t.shapes[shape(r.Template, p.CaseInsensitive)] = r.id
 	}
@@ -122,8 +131,10 @@ func newRoute(t Template, id ID, p Profile) (route, error) {
 	}
 	conditions := t.conditions()
 	for i, c := range conditions {
-		if i > 0 && slices.ContainsFunc(conditions[:i], func(other condition) bool { return strings.EqualFold(other.name, c.name) }) {
-			return route{}, templateError(t.text, fmt.Errorf("query parameter %q is named twice but for letter case, want it once", c.name))
+		if i > 0 && slices.ContainsFunc(conditions[:i],
+			func(other condition) bool { return strings.EqualFold(other.name, c.name) }) {
+			return route{}, templateError(t.text,
+				fmt.Errorf("query parameter %q is named twice but for letter case, want it once", c.name))
 		}
 	}
 	return route{t, id, segments, conditions}, nil
@@ -210,8 +221,10 @@ func conflicts(routes []route) error {
 	for _, r := range routes {
 		for _, other := range groups[specificity(r)] {
 			if path, ok := bothMatch(r, other); ok && r.id < other.id {
-				problems = append(problems, fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one more specific",
-					r, other, path))
+				problems = append(problems,
+					fmt.Errorf("templates %q and %q both match %s with equal specificity: remove one, or make one "+
+						"more specific",
+						r, other, path))
 			}
 		}
 	}
@@ -312,7 +325,8 @@ func servingInOrder(routes []*route, method string) []*route {
 		return 1
 	}
 	slices.SortStableFunc(serving, func(a, b *route) int {
-		return cmp.Or(compareSpecificity(a.segments, b.segments), compareConditions(a.conditions, b.conditions), declared(a)-declared(b))
+		return cmp.Or(compareSpecificity(a.segments, b.segments), compareConditions(a.conditions, b.conditions),
+			declared(a)-declared(b))
 	})
 	return serving
 }

@@ -22,7 +22,8 @@ func vectors(t testing.TB) map[string][]string {
 	readJSON(t, "crs-targets.json", &crs)
 	readJSON(t, "wpt-paths.json", &wpt)
 	all := make(map[string][]string)
-	for name, cases := range map[string][]struct{ Raw, URI string }{"oracles": oracles.Cases, "crs": crs.Cases, "wpt": wpt.Cases} {
+	for name, cases := range map[string][]struct{ Raw, URI string }{"oracles": oracles.Cases, "crs": crs.Cases,
+		"wpt": wpt.Cases} {
 		for _, c := range cases {
 			all[name] = append(all[name], c.Raw+c.URI)
 		}
@@ -70,7 +71,8 @@ func compare(t *testing.T, file string, write func(old string) string) {
 		return
 	}
 	if !*update {
-		t.Errorf("%s is not what it would be now; look at what `go test ./endpoint -run %q -update` changes", file, t.Name())
+		t.Errorf("%s is not what it would be now; look at what `go test ./endpoint -run %q -update` changes",
+			file, t.Name())
 		return
 	}
 	if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
@@ -95,7 +97,8 @@ func TestCanonicalFormsStayCanonicalUnderAPrefix(t *testing.T) {
 				if i := strings.IndexByte(path[1:], '/'); i >= 0 {
 					rest := path[1+i:]
 					if stripped, fault := p.Canonical(rest); stripped != rest || fault != endpoint.NoFault {
-						t.Fatalf("%+v.Canonical(%q) = %q, but what is left of it, %q, is read as %q, %v", p, target, path, rest, stripped, fault)
+						t.Fatalf("%+v.Canonical(%q) = %q, but what is left of it, %q, is read as %q, %v", p, target,
+							path, rest, stripped, fault)
 					}
 				}
 			}
@@ -119,7 +122,8 @@ func TestBrowsersSplitNothing(t *testing.T) {
 			}
 			both++
 			if raw != sent {
-				t.Errorf("%+v: Canonical(%q) = %q, but Canonical(%q), which a browser makes of it, = %q", p, c.Raw, raw, c.Pathname, sent)
+				t.Errorf("%+v: Canonical(%q) = %q, but Canonical(%q), which a browser makes of it, = %q", p, c.Raw, raw,
+					c.Pathname, sent)
 			}
 		}
 	}
@@ -152,8 +156,10 @@ var shown = []struct{ setting, target string }{
 }
 
 var servers = []struct{ name, column string }{
-	{"nginx", "nginx_merge_on"}, {"nginx, `merge_slashes off`", "nginx_merge_off"}, {"HAProxy", "haproxy_raw"}, {"HAProxy, `normalize-uri`", "haproxy_normalized"},
-	{"Apache", "apache_encslash_off"}, {"Apache, `NoDecode`", "apache_encslash_nodecode"}, {"ServeMux", "go_servemux"}, {"Envoy", "envoy_normalize_path"}, {"browsers", ""},
+	{"nginx", "nginx_merge_on"}, {"nginx, `merge_slashes off`", "nginx_merge_off"}, {"HAProxy", "haproxy_raw"},
+	{"HAProxy, `normalize-uri`", "haproxy_normalized"},
+	{"Apache", "apache_encslash_off"}, {"Apache, `NoDecode`", "apache_encslash_nodecode"}, {"ServeMux", "go_servemux"},
+	{"Envoy", "envoy_normalize_path"}, {"browsers", ""},
 }
 
 const (

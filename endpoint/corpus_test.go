@@ -91,7 +91,8 @@ func TestA3CanonicalizationCorpus(t *testing.T) {
 		}
 		for key, forms := range resource {
 			if len(forms) > 1 {
-				t.Errorf("%+v: %s takes these for %q, but they have different canonical forms: %v", p, key[0], key[1], forms)
+				t.Errorf("%+v: %s takes these for %q, but they have different canonical forms: %v", p, key[0],
+					key[1], forms)
 			}
 		}
 	}
@@ -114,7 +115,8 @@ func TestA3ServersReadTheSameResource(t *testing.T) {
 			}
 			checked++
 			if got, fault := p.Canonical(direct); fault == endpoint.NoFault && got != path {
-				t.Errorf("Canonical(%q) = %q, but %s reads it as %q, and Canonical(%q) = %q", target, path, server, theirs, direct, got)
+				t.Errorf("Canonical(%q) = %q, but %s reads it as %q, and Canonical(%q) = %q", target, path, server,
+					theirs, direct, got)
 			}
 		}
 	}
@@ -169,11 +171,13 @@ var cves = map[string][]result{
 		{"/%u002e/WEB-INF/web.xml", "", endpoint.BadEscape},
 		{"/.%00/WEB-INF/web.xml", "", endpoint.ControlByte},
 	},
-	"CVE-2019-11510":                {{"/dana-na/../dana/html5acc/guacamole/../../../../etc/passwd?/dana/html5acc/guacamole/", "/etc/passwd", 0}},
-	"CVE-2024-21887/CVE-2023-46805": {{"/api/v1/totp/user-backup-code/../../system/system-information", "/api/v1/system/system-information", 0}},
-	"CVE-2024-27198":                {{"/hax?jsp=/app/rest/server;.jsp", "/hax", 0}},
-	"CVE-2025-32431":                {{"/service/sub-path/../other-path", "/service/other-path", 0}},
-	"CVE-2026-48020":                nil, // no request given: TestCanonicalFormsStayCanonicalUnderAPrefix
+	"CVE-2019-11510": {
+		{"/dana-na/../dana/html5acc/guacamole/../../../../etc/passwd?/dana/html5acc/guacamole/", "/etc/passwd", 0}},
+	"CVE-2024-21887/CVE-2023-46805": {{"/api/v1/totp/user-backup-code/../../system/system-information",
+		"/api/v1/system/system-information", 0}},
+	"CVE-2024-27198": {{"/hax?jsp=/app/rest/server;.jsp", "/hax", 0}},
+	"CVE-2025-32431": {{"/service/sub-path/../other-path", "/service/other-path", 0}},
+	"CVE-2026-48020": nil, // no request given: TestCanonicalFormsStayCanonicalUnderAPrefix
 	"CVE-2026-42272": {
 		{"/a%2fb", "", endpoint.EscapedSlash},
 		{"/a%2Fb", "", endpoint.EscapedSlash},
@@ -301,7 +305,8 @@ func TestOpenAPIDocumentsResolveToThemselves(t *testing.T) {
 			want := endpoint.Match{ID: id, Status: endpoint.Known}
 			for _, with := range []string{"x", "0b6f4b5e-8a52-4d0d-9a52-2f3a0c1d5e77", "%E2%82%AC", "a%2Bb"} {
 				if got := table.Match(template.Method(), fill(template, with)); got != want {
-					t.Errorf("%v: Match(%q, %q) = %v, want %v", tt.documents, template.Method(), fill(template, with), got, want)
+					t.Errorf("%v: Match(%q, %q) = %v, want %v", tt.documents, template.Method(),
+						fill(template, with), got, want)
 				}
 			}
 			if got := table.Match("TRACE", fill(template, "x")); got.Status != endpoint.UnknownMethod {
@@ -350,7 +355,8 @@ func TestPayloadsCreateNoEndpoints(t *testing.T) {
 					checkCanonical(t, p, target)
 					m := table.Match("GET", target)
 					seen[m] = true
-					if (m.ID != endpoint.Unknown) != (m.Status == endpoint.Known) || (m.Fault != endpoint.NoFault) != (m.Status == endpoint.Invalid) ||
+					if (m.ID != endpoint.Unknown) != (m.Status == endpoint.Known) ||
+						(m.Fault != endpoint.NoFault) != (m.Status == endpoint.Invalid) ||
 						int(m.ID) > table.Len() {
 						t.Errorf("Match(GET, %q) = %+v, which contradicts itself", target, m)
 					}

@@ -21,7 +21,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for _, target := range []string{"/v1/items/7", "/v1//x/..//items/%37?full=1", "/v1/items/search", "/files/a/b", "/wp-login.php", "/v1/items%2F7"} {
+	for _, target := range []string{"/v1/items/7", "/v1//x/..//items/%37?full=1", "/v1/items/search", "/files/a/b",
+		"/wp-login.php", "/v1/items%2F7"} {
 		switch m := table.Match("GET", target); m.Status {
 		case endpoint.Known:
 			fmt.Println(table.Template(m.ID))

@@ -20,7 +20,8 @@ func (p Problem) String() string {
 	if p.Err != nil {
 		return p.Err.Error()
 	}
-	return fmt.Sprintf("templates %q and %q both match %s with equal specificity: they count as one, %q", p.Into, p.Template, p.Target, p.Into)
+	return fmt.Sprintf("templates %q and %q both match %s with equal specificity: they count as one, %q", p.Into,
+		p.Template, p.Target, p.Into)
 }
 
 // CompileMost is Compile for documents that others wrote: one template at fault does not cost the

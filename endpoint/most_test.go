@@ -12,7 +12,8 @@ import (
 // Templates that one request matches equally count as one, whatever leads from one to the other;
 // the rest is as Compile has it.
 func TestCompileMost(t *testing.T) {
-	templates := parseAll(t, "GET /a/{id}", "GET /b", "GET /a/{name}", "POST /a/{name}", "GET /{a}/x{b}", "GET /{c}/{d}y", "GET /b",
+	templates := parseAll(t, "GET /a/{id}", "GET /b", "GET /a/{name}", "POST /a/{name}", "GET /{a}/x{b}",
+		"GET /{c}/{d}y", "GET /b",
 		"GET /q?a={a}", "GET /q?b={b}", "GET /q?a=1&c={c}", "GET /v/x;y", "GET /{e}/xy{f}", "GET /{e}/x{g}y")
 	table, problems, err := endpoint.CompileMost(templates, endpoint.Profile{})
 	if err != nil {
@@ -32,7 +33,8 @@ func TestCompileMost(t *testing.T) {
 		t.Errorf("problems are\n%s\nwant\n%s", got, want)
 	}
 	for target, want := range map[string]string{
-		"/a/7": "GET /a/{id}", "/b": "GET /b", "/c/xay": "GET /{e}/xy{f}", "/c/xa": "GET /{a}/x{b}", "/c/ay": "GET /{a}/x{b}",
+		"/a/7": "GET /a/{id}", "/b": "GET /b", "/c/xay": "GET /{e}/xy{f}", "/c/xa": "GET /{a}/x{b}",
+		"/c/ay":  "GET /{a}/x{b}",
 		"/q?b=2": "GET /q?a={a}", "/q?a=1&c=3": "GET /q?a=1&c={c}", "/q?a=1&b=2": "GET /q?a={a}",
 	} {
 		if got := describe(table, table.Match("GET", target)); got != want {
@@ -81,8 +83,9 @@ func TestCompileMostKnowsWhatAnyMatches(t *testing.T) {
 
 func TestParsePath(t *testing.T) {
 	for path, want := range map[string]string{
-		"/secrets/:create": "GET /secrets/%3Acreate", "/a//b/./c": "GET /a/b/c", "/a b/{x}": "GET /a%20b/{x}", "/caf\u00e9": "GET /caf%C3%A9",
-		"/%41": "GET /A", "/x?a={b}": "GET /x?a={b}", "/:{id}:{x}": "GET /%3A{id}:{x}", "/": "GET /",
+		"/secrets/:create": "GET /secrets/%3Acreate", "/a//b/./c": "GET /a/b/c", "/a b/{x}": "GET /a%20b/{x}",
+		"/caf\u00e9": "GET /caf%C3%A9",
+		"/%41":       "GET /A", "/x?a={b}": "GET /x?a={b}", "/:{id}:{x}": "GET /%3A{id}:{x}", "/": "GET /",
 	} {
 		got, err := endpoint.ParsePath("GET", path)
 		if err != nil || got.String() != want {

@@ -10,7 +10,8 @@ import (
 // says, and no other template has it.
 func TestNumbers(t *testing.T) {
 	few := table(t, endpoint.Profile{}, "GET /b", "GET /b/{id}")
-	many := table(t, endpoint.Profile{CaseInsensitive: true}, "GET /a", "GET /b", "GET /b/{item}", "POST /b", "GET /b/{x...}", "GET /b?v={v}", "GET /b?v=1", "GET /{x}b")
+	many := table(t, endpoint.Profile{CaseInsensitive: true}, "GET /a", "GET /b", "GET /b/{item}", "POST /b",
+		"GET /b/{x...}", "GET /b?v={v}", "GET /b?v=1", "GET /{x}b")
 	seen := map[uint64]string{0: "UNKNOWN"}
 	for id, template := range many.All() {
 		n := many.Number(id)

@@ -62,7 +62,8 @@ func TestParameter(t *testing.T) {
 		t.Errorf("without letter case, the parameter is %q, want acme", got)
 	}
 	want := map[string]string{
-		"GET /c/{customer}/orders/{order}": "customer order", "GET /compare/{from}...{to}": "", "GET /files/{path...}": "path",
+		"GET /c/{customer}/orders/{order}": "customer order", "GET /compare/{from}...{to}": "",
+		"GET /files/{path...}":              "path",
 		"GET /v{version}/c/{customer}:copy": "version customer", "GET /": "",
 	}
 	for id := range want {
@@ -125,7 +126,8 @@ func TestParameterAllocatesNothing(t *testing.T) {
 
 // FuzzParameter: whatever matches and is written anew in its canonical form has the same values.
 func FuzzParameter(f *testing.F) {
-	for _, target := range []string{"/c/42", "/c//%34%32/", "/c/7.json", "/v2/c/7:copy", "/files/a%2fb", "/s/:abx", "/c/0B8C9f2e-1111-4222-8333-9AaBbCcDdEeF"} {
+	for _, target := range []string{"/c/42", "/c//%34%32/", "/c/7.json", "/v2/c/7:copy", "/files/a%2fb", "/s/:abx",
+		"/c/0B8C9f2e-1111-4222-8333-9AaBbCcDdEeF"} {
 		f.Add(target, false)
 	}
 	tables := map[bool]*endpoint.Table{
@@ -147,7 +149,8 @@ func FuzzParameter(f *testing.F) {
 			got, ok := table.Parameter(m.ID, target, name)
 			again, _ := table.Parameter(m.ID, canonical, name)
 			if !ok || got == "" || got != again || got != endpoint.ParameterValue(got) {
-				t.Errorf("Parameter(%q, %q) = %q, %v, and of its canonical form %q %q", target, name, got, ok, canonical, again)
+				t.Errorf("Parameter(%q, %q) = %q, %v, and of its canonical form %q %q", target, name, got, ok,
+					canonical, again)
 			}
 		}
 	})

@@ -21,12 +21,18 @@ func TestBugsOfPeers(t *testing.T) {
 		want    string
 		targets []string
 	}{
-		{"coder#27273: a doubled slash had a fresh bucket", "POST /api/v2/users/login", []string{"//api/v2/users/login", "/api//v2/users/login", "/api/v2/users//login", "/api/v2/users/login//"}},
-		{"envoy#6435, CVE-2019-9901: paths were matched as they came", "POST /api/v2/users/login", []string{"/public/../api/v2/users/login", "/api/./v2/users/login", "/api/v2/users/%6cogin", "/api/v2/users/x/%2e%2e/login"}},
-		{"envoy#22584, istio#36153: the query was part of the path", "POST /api/v2/users/login", tokens("/api/v2/users/login?x=%d")},
-		{"limits keyed by the raw path (httprate.KeyByEndpoint): every name is a key", "GET /items/{id}", tokens("/items/%d")},
+		{"coder#27273: a doubled slash had a fresh bucket", "POST /api/v2/users/login",
+			[]string{"//api/v2/users/login", "/api//v2/users/login", "/api/v2/users//login", "/api/v2/users/login//"}},
+		{"envoy#6435, CVE-2019-9901: paths were matched as they came", "POST /api/v2/users/login",
+			[]string{"/public/../api/v2/users/login", "/api/./v2/users/login", "/api/v2/users/%6cogin",
+				"/api/v2/users/x/%2e%2e/login"}},
+		{"envoy#22584, istio#36153: the query was part of the path", "POST /api/v2/users/login",
+			tokens("/api/v2/users/login?x=%d")},
+		{"limits keyed by the raw path (httprate.KeyByEndpoint): every name is a key", "GET /items/{id}",
+			tokens("/items/%d")},
 		{"and every unknown path", "", tokens("/wp-%d/login.php")},
-		{"a slash at the end", "POST /api/v2/users/login", []string{"/api/v2/users/login/", "/api/v2/users/login/?", "/api/v2/users/login/."}},
+		{"a slash at the end", "POST /api/v2/users/login",
+			[]string{"/api/v2/users/login/", "/api/v2/users/login/?", "/api/v2/users/login/."}},
 	} {
 		table := table(t, endpoint.Profile{}, "POST /api/v2/users/login", "GET /items/{id}")
 		for _, target := range tt.targets {
@@ -34,7 +40,8 @@ func TestBugsOfPeers(t *testing.T) {
 			if tt.want == "GET /items/{id}" {
 				method = "GET"
 			}
-			if m := table.Match(method, target); table.Template(m.ID).String() != tt.want || m.Status == endpoint.Invalid {
+			if m := table.Match(method, target); table.Template(m.ID).String() != tt.want ||
+				m.Status == endpoint.Invalid {
 				t.Errorf("%s: Match(%q, %q) = %s, want %q", tt.bug, method, target, describe(table, m), tt.want)
 			}
 		}

@@ -70,13 +70,15 @@ func parseCondition(text string) (condition, error) {
 	case name == "":
 		return condition{}, fmt.Errorf("query parameter is %q, want name=value or name={value}", text)
 	case !ok:
-		return condition{}, fmt.Errorf("query parameter is %q, want %q for any value or %q for an empty one", text, text+"={value}", text+"=")
+		return condition{}, fmt.Errorf("query parameter is %q, want %q for any value or %q for an empty one", text,
+			text+"={value}", text+"=")
 	}
 	c := condition{name: plain(name), value: plain(value)}
 	if inner, ok := strings.CutPrefix(value, "{"); ok {
 		inner, ok = strings.CutSuffix(inner, "}")
 		if !ok || !isName(inner) {
-			return condition{}, fmt.Errorf("query parameter is %q, want %q with letters, digits and _ - . [ ]", text, name+"={value}")
+			return condition{}, fmt.Errorf("query parameter is %q, want %q with letters, digits and _ - . [ ]", text,
+				name+"={value}")
 		}
 		c.value, c.any = "", true
 	}
@@ -88,11 +90,14 @@ func parseCondition(text string) (condition, error) {
 	case strings.ContainsFunc(c.name+c.value, func(r rune) bool { return r < ' ' || r == 0x7F }):
 		return condition{}, fmt.Errorf("query parameter %q holds a control byte, so no target can match it", text)
 	case !c.any && escapeQuery(c.value) != value:
-		return condition{}, fmt.Errorf("value of query parameter is %q, want its canonical form %q", value, escapeQuery(c.value))
+		return condition{}, fmt.Errorf("value of query parameter is %q, want its canonical form %q", value,
+			escapeQuery(c.value))
 	case c.name[0] == ' ' || c.name[len(c.name)-1] == ' ':
-		return condition{}, fmt.Errorf("name of query parameter is %q, want no space at its ends: some servers drop it", name)
+		return condition{}, fmt.Errorf("name of query parameter is %q, want no space at its ends: some servers drop it",
+			name)
 	case strings.ContainsRune("[]", rune(c.name[0])):
-		return condition{}, fmt.Errorf("name of query parameter is %q, want no bracket at its start: some servers drop it", name)
+		return condition{},
+			fmt.Errorf("name of query parameter is %q, want no bracket at its start: some servers drop it", name)
 	}
 	return c, nil
 }
@@ -152,7 +157,8 @@ func commonQuery(a, b []condition) (query string, ok bool) {
 		case !known:
 			asked[c.name] = value
 		case c.any:
-		case old == value || slices.ContainsFunc(a, func(other condition) bool { return other.name == c.name && other.any }):
+		case old == value || slices.ContainsFunc(a,
+			func(other condition) bool { return other.name == c.name && other.any }):
 			asked[c.name] = value
 		default:
 			return "", false
@@ -205,7 +211,9 @@ func newQueryRow(routes []*route, methods []string) (*queryRow, error) {
 	case len(q.names) == 0:
 		return nil, nil
 	case len(q.names) > maxNames:
-		return nil, fmt.Errorf("templates that match the same path, such as %q, name %d query parameters, want at most %d", routes[0], len(q.names), maxNames)
+		return nil,
+			fmt.Errorf("templates that match the same path, such as %q, name %d query parameters, want at most %d",
+				routes[0], len(q.names), maxNames)
 	}
 	for i, method := range methods {
 		for _, r := range servingInOrder(routes, method) {
@@ -300,7 +308,8 @@ func (q *queryRow) readOne(text string, p Profile, g *given) (int, Fault) {
 			if fault := checkValue(value, p); fault != NoFault {
 				return i, fault
 			}
-			if g.present[i] || q.differsInCase(i, value) || p.Refuse.has(RefuseUnreservedEscapes) && !q.plainly(i, rawName, value) {
+			if g.present[i] || q.differsInCase(i, value) || p.Refuse.has(RefuseUnreservedEscapes) &&
+				!q.plainly(i, rawName, value) {
 				return i, AmbiguousQuery
 			}
 			g.value[i], g.present[i] = value, true
@@ -322,7 +331,8 @@ func (q *queryRow) readOne(text string, p Profile, g *given) (int, Fault) {
 // ignores that, others do not.
 func (q *queryRow) differsInCase(i int, value string) bool {
 	is := func(fold bool) bool {
-		return slices.ContainsFunc(q.asked[i], func(asked string) bool { return decodesTo(value, lowerIf(fold, asked), fold) })
+		return slices.ContainsFunc(q.asked[i],
+			func(asked string) bool { return decodesTo(value, lowerIf(fold, asked), fold) })
 	}
 	return is(true) && !is(false)
 }
@@ -341,7 +351,10 @@ func (q *queryRow) plainly(i int, rawName, value string) bool {
 	if rawName != escapeQuery(q.names[i]) {
 		return false
 	}
-	return !slices.ContainsFunc(q.asked[i], func(asked string) bool { return decodesTo(value, asked, false) && value != escapeQuery(asked) })
+	return !slices.ContainsFunc(q.asked[i], func(asked string) bool {
+		return decodesTo(value, asked, false) &&
+			value != escapeQuery(asked)
+	})
 }
 
 // readName decodes a name into buf, as far as that has room; whole says that it had.

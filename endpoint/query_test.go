@@ -9,9 +9,12 @@ import (
 )
 
 func TestMatchByQuery(t *testing.T) {
-	rpc := []string{"GET /rpc", "GET /rpc?action=login", "GET /rpc?action=logout", "GET /rpc?action={action}", "POST /rpc?action=login",
-		"GET /rpc?action=login&device={device}", "GET /{bucket}?acl={acl}", "PUT /{bucket}?acl={acl}", "GET /s/{x}", "GET /s/{y}?q=a%20b", "GET /none?only=1"}
-	strict, fold, lenient := endpoint.Profile{}, endpoint.Profile{CaseInsensitive: true}, endpoint.Profile{AllowDoubleEncoding: true}
+	rpc := []string{"GET /rpc", "GET /rpc?action=login", "GET /rpc?action=logout", "GET /rpc?action={action}",
+		"POST /rpc?action=login",
+		"GET /rpc?action=login&device={device}", "GET /{bucket}?acl={acl}", "PUT /{bucket}?acl={acl}", "GET /s/{x}",
+		"GET /s/{y}?q=a%20b", "GET /none?only=1"}
+	strict, fold, lenient := endpoint.Profile{}, endpoint.Profile{CaseInsensitive: true},
+		endpoint.Profile{AllowDoubleEncoding: true}
 	for _, tt := range []struct {
 		profile        endpoint.Profile
 		method, target string
@@ -98,7 +101,8 @@ func TestMatchByQuery(t *testing.T) {
 
 // TestNamesThatServersTakeForOne: a name that another one becomes in some server decides nothing beside it.
 func TestNamesThatServersTakeForOne(t *testing.T) {
-	table := table(t, endpoint.Profile{}, "POST /rpc", "POST /rpc?api_key={k}", "POST /f?filter[type]=a", "POST /f", "POST /d?a.b=1", "POST /d")
+	table := table(t, endpoint.Profile{}, "POST /rpc", "POST /rpc?api_key={k}", "POST /f?filter[type]=a", "POST /f",
+		"POST /d?a.b=1", "POST /d")
 	for target, want := range map[string]string{
 		"/rpc?api_key=1":                                    "POST /rpc?api_key={k}",
 		"/rpc?api.key=1":                                    "invalid",
@@ -136,13 +140,19 @@ func TestQueryCannotSplit(t *testing.T) {
 	table := table(t, endpoint.Profile{}, "POST /rpc", "POST /rpc?action=login")
 	login, _ := table.Lookup(parse(t, "POST /rpc?action=login"))
 	for _, query := range []string{
-		"action=login", "%61ction=%6cogin", "action=login&", "&action=login", "x&action=login", "action=login&action=x", "action=x&action=login",
-		"x;action=login", "action=login;x", "x?action=login", "?action=login", "x=1?action=login", "action=login?x", // HAProxy
+		"action=login", "%61ction=%6cogin", "action=login&", "&action=login", "x&action=login", "action=login&action=x",
+		"action=x&action=login",
+		// HAProxy
+		"x;action=login", "action=login;x", "x?action=login", "?action=login", "x=1?action=login", "action=login?x",
 		"action[]=login", "action[0]=login", "action%5b%5d=login", "%20action=login", "+action=login",
-		"action+=login", "%u0061ction=login", "action=%u006cogin", "action=%256cogin", "%2561ction=login", "action%00=login", "action=login%00",
-		"action%00x=login", "action%0a=login", "[action]=login", "%5Baction%5D=login", "action]=login", "]action=login", "[action][]=login",
-		"x=1&[action]=login", "action=x&[action]=login", "[action]x=login", "[action]z[0]=login", "[action].=login", "[]action=login", "action[x]y=login",
-		"ACTION=login", "action%5D%5Bx=login", strings.Repeat("[", 300) + "action=login", strings.Repeat("+", 300) + "action=login",
+		"action+=login", "%u0061ction=login", "action=%u006cogin", "action=%256cogin", "%2561ction=login",
+		"action%00=login", "action=login%00",
+		"action%00x=login", "action%0a=login", "[action]=login", "%5Baction%5D=login", "action]=login", "]action=login",
+		"[action][]=login",
+		"x=1&[action]=login", "action=x&[action]=login", "[action]x=login", "[action]z[0]=login", "[action].=login",
+		"[]action=login", "action[x]y=login",
+		"ACTION=login", "action%5D%5Bx=login", strings.Repeat("[", 300) + "action=login",
+		strings.Repeat("+", 300) + "action=login",
 	} {
 		if m := table.Match("POST", "/rpc?"+query); m.ID != login && m.Status != endpoint.Invalid {
 			t.Errorf("Match(POST, %q) = %s, want the login or invalid", "/rpc?"+query, describe(table, m))
@@ -160,7 +170,8 @@ func TestCompileSaysWhatIsWrongWithQueries(t *testing.T) {
 		texts []string
 		want  string
 	}{
-		{false, []string{"GET /a?x=1", "GET /a?y=2"}, `templates "GET /a?x=1" and "GET /a?y=2" both match /a?x=1&y=2 with equal specificity: remove one, or make one more specific`},
+		{false, []string{"GET /a?x=1", "GET /a?y=2"},
+			`templates "GET /a?x=1" and "GET /a?y=2" both match /a?x=1&y=2 with equal specificity: remove one, or make one more specific`},
 		{false, []string{"GET /{a}?x={x}", "GET /{b}?x={y}"}, `both match /x?x=x with equal specificity`},
 		{true, []string{"GET /a?x=A", "GET /a?X=a"}, `both match /a?X=a&x=A with equal specificity`},
 		{true, []string{"GET /a?x=A&X=a"}, `query parameter "x" is named twice but for letter case, want it once`},
@@ -202,7 +213,8 @@ func TestKeptSlashesInTemplates(t *testing.T) {
 		}
 	}
 	_, err := endpoint.Compile([]endpoint.Template{parse(t, "GET /a%2Fb")}, endpoint.Profile{})
-	if err == nil || !strings.Contains(err.Error(), `template "GET /a%2Fb": path holds an encoded / or \, so no target can match it`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`template "GET /a%2Fb": path holds an encoded / or \, so no target can match it`) {
 		t.Errorf("Compile under the default = %v, want an error", err)
 	}
 }

@@ -42,7 +42,8 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		return "", "4"
 	}
 	lower := strings.ToLower(path)
-	if strings.Contains(lower, "%5c") || strings.Contains(lower, "%2f") && p.EncodedSlash == endpoint.RejectEncodedSlash {
+	if strings.Contains(lower, "%5c") || strings.Contains(lower, "%2f") &&
+		p.EncodedSlash == endpoint.RejectEncodedSlash {
 		return "", "4"
 	}
 	if p.EncodedSlash == endpoint.KeepEncodedSlash {
@@ -73,7 +74,8 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	}
 	// 10., before the parameters are gone.
 	for i := range len(path) {
-		if _, err := url.PathUnescape(path[i:min(i+3, len(path))]); path[i] == '%' && err == nil && !p.AllowDoubleEncoding {
+		if _, err := url.PathUnescape(path[i:min(i+3, len(path))]); path[i] == '%' && err == nil &&
+			!p.AllowDoubleEncoding {
 			return "", "10"
 		}
 	}
@@ -82,7 +84,8 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 		last := i == strings.Count(path[1:], "/")
 		for _, part := range strings.Split(s, "\x01") {
 			name, _, params := strings.Cut(part, ";")
-			if (name == "." || name == "..") && (part != s || params || p.Refuse&endpoint.RefuseDotSegments != 0) || name == "" && part != s {
+			if (name == "." || name == "..") && (part != s || params || p.Refuse&endpoint.RefuseDotSegments != 0) ||
+				name == "" && part != s {
 				return "", "4, 6 or 7"
 			}
 		}
@@ -92,7 +95,8 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 			return "", "5"
 		}
 	}
-	if p.EncodedSlash == endpoint.KeepEncodedSlash && strings.Contains(path, "\x01") && strings.ContainsAny(raw, "\"<>^`{|}") {
+	if p.EncodedSlash == endpoint.KeepEncodedSlash && strings.Contains(path, "\x01") &&
+		strings.ContainsAny(raw, "\"<>^`{|}") {
 		return "", "4"
 	}
 	// 5. and 6.
@@ -124,7 +128,8 @@ func slowCanonical(p endpoint.Profile, target string) (path, fault string) {
 	}
 	// 8. and 9.
 	all := strings.Split(path[1:], "/")
-	if last := all[len(all)-1]; p.Refuse&endpoint.RefuseTrailingSlash != 0 && len(segments) > 0 && (last == "" || last == "." || last == "..") {
+	if last := all[len(all)-1]; p.Refuse&endpoint.RefuseTrailingSlash != 0 && len(segments) > 0 &&
+		(last == "" || last == "." || last == "..") {
 		return "", "8"
 	}
 	path = "/" + strings.Join(segments, "/")
@@ -188,7 +193,8 @@ func names(segments []string) (out []string) {
 }
 
 // slowMatch returns the most specific of all templates that match.
-func slowMatch(templates []endpoint.Template, p endpoint.Profile, method, target string) (best endpoint.Template, status endpoint.Status) {
+func slowMatch(templates []endpoint.Template, p endpoint.Profile, method, target string) (best endpoint.Template,
+	status endpoint.Status) {
 	path, fault := slowCanonical(p, target)
 	if fault != "" || method == "CONNECT" || !token.MatchString(method) {
 		return best, endpoint.Invalid
@@ -308,7 +314,8 @@ func slowQuery(query string, names map[string][]string, p endpoint.Profile) (giv
 			if _, twice := given[name]; !ok || twice || piece != part {
 				return nil, false
 			}
-			if !slices.Contains(names[name], value) && slices.ContainsFunc(names[name], func(asked string) bool { return asked != "{}" && asciiLower(asked) == asciiLower(value) }) {
+			if !slices.Contains(names[name], value) && slices.ContainsFunc(names[name],
+				func(asked string) bool { return asked != "{}" && asciiLower(asked) == asciiLower(value) }) {
 				return nil, false
 			}
 			given[name] = value
@@ -318,7 +325,8 @@ func slowQuery(query string, names map[string][]string, p endpoint.Profile) (giv
 }
 
 var (
-	parts   = regexp.MustCompile(`(?s)^([\[\] ]*)([^\[\]]*)(.*)$`) // what stands before a variable, its name, its members
+	// what stands before a variable, its name, its members
+	parts   = regexp.MustCompile(`(?s)^([\[\] ]*)([^\[\]]*)(.*)$`)
 	pairs   = regexp.MustCompile(`^(\[[^\[\]]*\])*$`)
 	member  = regexp.MustCompile(`(?s)^.([^\[\]]*)\]`)
 	dots    = regexp.MustCompile(`\.([^.\[]+)`)
@@ -388,7 +396,8 @@ func slowMatches(template, path []string) bool {
 		return true
 	case !isParameter && template[0] != path[0]:
 		return false
-	case isParameter && !(len(path[0]) > len(before)+len(after) && strings.HasPrefix(path[0], before) && strings.HasSuffix(path[0], after)):
+	case isParameter && !(len(path[0]) > len(before)+len(after) && strings.HasPrefix(path[0], before) &&
+		strings.HasSuffix(path[0], after)):
 		return false
 	}
 	if isParameter && len(between) > 0 && !slowHolds(between, path[0][len(before):len(path[0])-len(after)]) {
@@ -445,7 +454,9 @@ func slowSpecificity(path string) (ranks []int) {
 		case !isParameter:
 			ranks = append(ranks, 1<<20)
 		default:
-			ranks = append(ranks, 1+len(before)+len(after)+len(strings.Join(slowBetween(strings.NewReplacer("{", "\x01", "}", "\x02").Replace(s[len(before)+1:])), "")))
+			ranks = append(ranks, 1+len(before)+len(after)+
+				len(strings.Join(slowBetween(strings.NewReplacer("{", "\x01", "}", "\x02").Replace(s[len(before)+1:])),
+					"")))
 		}
 	}
 	return ranks

@@ -54,7 +54,8 @@ func (t Template) EitherEnd() Template {
 func newStrict(t *Table, routes []route, written map[string]ends) (*strict, error) {
 	var s strict
 	p := t.profile
-	p.CaseInsensitive, p.Refuse = p.CaseInsensitive || p.Refuse.has(RefuseOtherCase), p.Refuse&^(RefuseOtherCase|RefuseTrailingSlash)
+	p.CaseInsensitive, p.Refuse = p.CaseInsensitive || p.Refuse.has(RefuseOtherCase),
+		p.Refuse&^(RefuseOtherCase|RefuseTrailingSlash)
 	if t.profile.Refuse.has(RefuseOtherCase) && !t.profile.CaseInsensitive && !conflictWithoutCase(routes) {
 		var err error
 		if s.folded, err = compileWith(t.templates, t.aliases, p); err != nil {
@@ -170,15 +171,18 @@ func (s *strict) judge(t *Table, m Match, method, target string) Match {
 			return Match{Status: Invalid, Fault: TrailingSlash}
 		}
 		// Of /b/{y...} beside /{x...}, the one takes /b/ and the other /b, which have one canonical path.
-		if s.bare != nil && strings.HasSuffix(t.Template(m.ID).Path(), "...}") && s.bare.matchAlone(method, target).Status == Known {
+		if s.bare != nil && strings.HasSuffix(t.Template(m.ID).Path(), "...}") &&
+			s.bare.matchAlone(method, target).Status == Known {
 			return Match{Status: Invalid, Fault: EmptyTail}
 		}
-	case m.Status == Known && s.slashed[m.ID-1] == withSlash && (s.tails || s.others != nil && s.others.matchAlone(method, target).Status == Known):
+	case m.Status == Known && s.slashed[m.ID-1] == withSlash &&
+		(s.tails || s.others != nil && s.others.matchAlone(method, target).Status == Known):
 		// A server that has the endpoint with the slash alone may serve it by a route that takes what is left, or by
 		// /{x} where the endpoint is /a/.
 		return Match{Status: Invalid, Fault: MissingSlash}
 	}
-	if s.bare != nil && (m.Status == UnknownPath || m.Status == UnknownMethod) && s.bare.matchAlone(method, target).Status == Known {
+	if s.bare != nil && (m.Status == UnknownPath || m.Status == UnknownMethod) && s.bare.matchAlone(method,
+		target).Status == Known {
 		return Match{Status: Invalid, Fault: EmptyTail}
 	}
 	if s.folded == nil || m.Status == Invalid || !s.upper && !hasUpper(target) {

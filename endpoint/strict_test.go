@@ -11,7 +11,8 @@ import (
 // TestStrictestRefusesWhatServersReadDifferently: every spelling here is another endpoint to some
 // server of eval/garden.
 func TestStrictestRefusesWhatServersReadDifferently(t *testing.T) {
-	table := table(t, endpoint.Strictest(), "GET /v1/items", "GET /v1/items/{id}", "GET /v1/items/search", "GET /v1/getUser", "GET /public/{path...}", "GET /orders/", "GET /orders/{id}/", "POST /orders")
+	table := table(t, endpoint.Strictest(), "GET /v1/items", "GET /v1/items/{id}", "GET /v1/items/search",
+		"GET /v1/getUser", "GET /public/{path...}", "GET /orders/", "GET /orders/{id}/", "POST /orders")
 	for target, want := range map[string]string{
 		"/v1/items":            "GET /v1/items",
 		"/v1/items/7":          "GET /v1/items/{id}",
@@ -98,7 +99,8 @@ func TestSlashAsDeclared(t *testing.T) {
 		if m := table(t, p, tt.templates...).Match("GET", tt.target); m.Fault != tt.fault {
 			t.Errorf("%q: Match(GET, %q) = %v, %v, want %v", tt.templates, tt.target, m.Status, m.Fault, tt.fault)
 		}
-		if allowed := table(t, p, tt.templates...).Allowed(tt.target); tt.fault == endpoint.TrailingSlash && len(allowed) > 0 {
+		if allowed := table(t, p, tt.templates...).Allowed(tt.target); tt.fault == endpoint.TrailingSlash &&
+			len(allowed) > 0 {
 			t.Errorf("%q: Allowed(%q) = %q, want none", tt.templates, tt.target, allowed)
 		}
 	}
@@ -128,7 +130,8 @@ func TestEitherEnd(t *testing.T) {
 		"/b": "/{x...}", "/b/": "ends where {name...} of an endpoint begins", "/b/c/": "/b/{y...}", "/d/": "/{x...}",
 	} {
 		m := table.Match("GET", target)
-		if got := table.Template(m.ID).Path(); m.Status == endpoint.Known && got != want || m.Status != endpoint.Known && m.Fault.String() != want {
+		if got := table.Template(m.ID).Path(); m.Status == endpoint.Known && got != want ||
+			m.Status != endpoint.Known && m.Fault.String() != want {
 			t.Errorf("%s is %s %s, %v, want %s", target, m.Status, got, m.Fault, want)
 		}
 	}
@@ -148,7 +151,8 @@ func TestOtherCaseNeedsATable(t *testing.T) {
 	if _, err := endpoint.Compile(templates, endpoint.Profile{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := endpoint.Compile(templates, endpoint.Strictest()); err == nil || !strings.Contains(err.Error(), "other_case") {
+	if _, err := endpoint.Compile(templates, endpoint.Strictest()); err == nil ||
+		!strings.Contains(err.Error(), "other_case") {
 		t.Errorf("Compile under other_case says %v, want why it cannot judge letter case", err)
 	}
 }
@@ -157,7 +161,8 @@ func TestOtherCaseNeedsATable(t *testing.T) {
 // no less that endpoint.
 func TestOtherCaseWithAQuery(t *testing.T) {
 	table := table(t, endpoint.Strictest(), "GET /rpc", "GET /rpc?action=login")
-	for _, target := range []string{"/rPc", "/rPc?]action", "/rPc?action=x&action=y", "/Rpc?action=%25zz", "/Rpc?a%00=b"} {
+	for _, target := range []string{"/rPc", "/rPc?]action", "/rPc?action=x&action=y", "/Rpc?action=%25zz",
+		"/Rpc?a%00=b"} {
 		if m := table.Match("GET", target); m.Status != endpoint.Invalid {
 			t.Errorf("Match(GET, %q) = %s, want it invalid", target, describe(table, m))
 		}
@@ -179,11 +184,13 @@ func TestQueriesThatAreComparedUndecoded(t *testing.T) {
 	p := endpoint.Profile{Refuse: endpoint.RefuseUnreservedEscapes}
 	table := table(t, p, "GET /rpc", "GET /rpc?action=login", "GET /s?q[a]=x%20y", "GET /s")
 	for target, want := range map[string]string{
-		"/rpc?action=login": "GET /rpc?action=login", "/rpc?action=other": "GET /rpc", "/rpc?action=a+b%20c": "GET /rpc", "/rpc?x=%61+": "GET /rpc",
+		"/rpc?action=login": "GET /rpc?action=login", "/rpc?action=other": "GET /rpc",
+		"/rpc?action=a+b%20c": "GET /rpc", "/rpc?x=%61+": "GET /rpc",
 		"/rpc?%61ction=login": "", "/rpc?action=log%69n": "", "/rpc?%61ction=other": "",
 		"/s?q[a]=x%20y": "GET /s?q[a]=x%20y", "/s?q[a]=x+y": "", "/s?q%5Ba%5D=x%20y": "", "/s?q[a]=%78": "GET /s",
 	} {
-		if m := table.Match("GET", target); table.Template(m.ID).String() != want || (want == "") != (m.Fault == endpoint.AmbiguousQuery) {
+		if m := table.Match("GET", target); table.Template(m.ID).String() != want ||
+			(want == "") != (m.Fault == endpoint.AmbiguousQuery) {
 			t.Errorf("Match(GET, %q) = %s, want %q", target, describe(table, m), want)
 		}
 	}

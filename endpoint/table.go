@@ -181,7 +181,8 @@ func (t *Table) Allowed(target string) []string {
 	if t.strict != nil {
 		p := t.profile
 		p.Refuse &^= RefuseTrailingSlash
-		return slices.DeleteFunc(t.allowed(p, target), func(method string) bool { return t.Match(method, target).Status != Known })
+		return slices.DeleteFunc(t.allowed(p, target),
+			func(method string) bool { return t.Match(method, target).Status != Known })
 	}
 	return t.allowed(t.profile, target)
 }

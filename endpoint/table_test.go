@@ -31,7 +31,8 @@ func TestMatch(t *testing.T) {
 		"GET /files/{path...}", "GET /files/{dir}/index", "GET /files/readme",
 		"GET /caf%C3%A9/{x}", "GET /odd/{x}3F",
 		"GET /compare/{from}...{to}", "GET /compare/{basehead}", "GET /tags/v{major}.{minor}.json",
-		"GET /escapes/{x}", "GET /escapes/{x}20{y}", "GET /secrets/%3Acreate", "GET /secrets/{id}", "GET /secrets/%3A{id}:x",
+		"GET /escapes/{x}", "GET /escapes/{x}20{y}", "GET /secrets/%3Acreate", "GET /secrets/{id}",
+		"GET /secrets/%3A{id}:x",
 	)
 	for _, tt := range []struct{ method, target, want string }{
 		{"GET", "/", "GET /"},
@@ -141,7 +142,8 @@ func describe(table *endpoint.Table, m endpoint.Match) string {
 }
 
 func TestMatchUnderOptions(t *testing.T) {
-	folded := table(t, endpoint.Profile{CaseInsensitive: true}, "GET /pet/findByStatus", "GET /pet/{id}.JSON", "GET /caf%C3%A9")
+	folded := table(t, endpoint.Profile{CaseInsensitive: true}, "GET /pet/findByStatus", "GET /pet/{id}.JSON",
+		"GET /caf%C3%A9")
 	for target, want := range map[string]string{
 		"/PET/FINDBYSTATUS":  "GET /pet/findByStatus",
 		"/pet/findbystatus":  "GET /pet/findByStatus",
@@ -156,7 +158,8 @@ func TestMatchUnderOptions(t *testing.T) {
 	if path, fault := folded.Canonical("/A"); path != "/a" || fault != 0 {
 		t.Errorf("Canonical(/A) = %q, %v, want /a", path, fault)
 	}
-	kept := table(t, endpoint.Profile{Params: endpoint.KeepParams, EncodedSlash: endpoint.DecodeEncodedSlash}, "GET /a;v=1/{x}", "GET /a/{x}")
+	kept := table(t, endpoint.Profile{Params: endpoint.KeepParams, EncodedSlash: endpoint.DecodeEncodedSlash},
+		"GET /a;v=1/{x}", "GET /a/{x}")
 	for target, want := range map[string]string{
 		"/a;v=1/b":  "GET /a;v=1/{x}",
 		"/a/b;v=1":  "GET /a/{x}",
@@ -209,7 +212,8 @@ func TestCompileSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("Compile(%q) = %v, want\n%s", tt.templates, err, want)
 		}
 	}
-	if _, err := endpoint.Compile(make([]endpoint.Template, 1), strict); err == nil || err.Error() != "template is empty, want one made by ParseTemplate" {
+	if _, err := endpoint.Compile(make([]endpoint.Template, 1), strict); err == nil ||
+		err.Error() != "template is empty, want one made by ParseTemplate" {
 		t.Errorf("Compile of the zero Template = %v, want an error that says so", err)
 	}
 }
@@ -234,9 +238,11 @@ func TestCompileHasBounds(t *testing.T) {
 	}{
 		{methods, "templates have 65 methods, want at most 64"},
 		{lengths, `parameters of "GET /{x}." and others have text of 65 different lengths around them in one place, want at most 64`},
-		{combinations, "templates overlap so widely that matching them in one pass takes more than 29696 states and edges: "},
+		{combinations,
+			"templates overlap so widely that matching them in one pass takes more than 29696 states and edges: "},
 	} {
-		if _, err := endpoint.Compile(tt.templates, endpoint.Profile{}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if _, err := endpoint.Compile(tt.templates, endpoint.Profile{}); err == nil ||
+			!strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("Compile(%d templates) = %v, want %s", len(tt.templates), err, tt.want)
 		}
 	}
@@ -271,7 +277,8 @@ func TestEmptyTable(t *testing.T) {
 		t.Errorf("Match(GET, x) = %+v, want an invalid target", m)
 	}
 	if empty.Len() != 0 || empty.Template(1) != (endpoint.Template{}) || empty.Allowed("/") != nil {
-		t.Errorf("an empty table has Len %d, Template(1) %q, Allowed %q", empty.Len(), empty.Template(1), empty.Allowed("/"))
+		t.Errorf("an empty table has Len %d, Template(1) %q, Allowed %q", empty.Len(), empty.Template(1),
+			empty.Allowed("/"))
 	}
 }
 
@@ -349,7 +356,8 @@ func TestAllIsInOrderOfIDs(t *testing.T) {
 
 func TestStatusSpeaks(t *testing.T) {
 	for status, want := range map[endpoint.Status]string{
-		endpoint.Known: "known", endpoint.UnknownMethod: "unknown method", endpoint.UnknownPath: "unknown path", endpoint.Invalid: "invalid",
+		endpoint.Known: "known", endpoint.UnknownMethod: "unknown method", endpoint.UnknownPath: "unknown path",
+		endpoint.Invalid: "invalid",
 	} {
 		if got := status.String(); got != want {
 			t.Errorf("Status(%d).String() = %q, want %q", status, got, want)
@@ -390,14 +398,17 @@ func TestNoMatchTakesOneLookASegment(t *testing.T) {
 			t.Errorf("%.60q takes %d looks for %d segments, want as many", tt.path, looks, segments)
 		}
 	}
-	verbs := table(t, endpoint.Profile{}, "POST /jobs/{x}:cancel", "POST /jobs/{x}:start", "POST /jobs/{x}:stop", "POST /jobs/{x}:retry")
+	verbs := table(t, endpoint.Profile{}, "POST /jobs/{x}:cancel", "POST /jobs/{x}:start", "POST /jobs/{x}:stop",
+		"POST /jobs/{x}:retry")
 	if segments, looks := verbs.Work("/jobs/" + strings.Repeat("a", 500)); segments != 2 || looks != 5 {
-		t.Errorf("no verb takes %d looks for %d segments, want 5 for 2: :start and :retry have one length", looks, segments)
+		t.Errorf("no verb takes %d looks for %d segments, want 5 for 2: :start and :retry have one length",
+			looks, segments)
 	}
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	api := compile(t, endpoint.Profile{}, append(operations(t, "stripe"), parse(t, "GET /rpc?action=login"), parse(t, "POST /rpc?action[x]={y}"), parse(t, "GET /v1/rpc?a=1"))...)
+	api := compile(t, endpoint.Profile{}, append(operations(t, "stripe"), parse(t, "GET /rpc?action=login"),
+		parse(t, "POST /rpc?action[x]={y}"), parse(t, "GET /v1/rpc?a=1"))...)
 	for name, target := range map[string]string{
 		"clean":     "/v1/customers/cus_123/sources?limit=3",
 		"long":      "/v1/customers/" + strings.Repeat("x", 4000),

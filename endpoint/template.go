@@ -52,7 +52,8 @@ func ParseTemplate(text string) (Template, error) {
 		return Template{}, templateError(text, err)
 	}
 	// What depends on the profile of a table is left to Compile.
-	path, err = canonicalTemplatePath(path, Profile{EncodedSlash: KeepEncodedSlash, Params: KeepParams, AllowDoubleEncoding: true})
+	path, err = canonicalTemplatePath(path, Profile{EncodedSlash: KeepEncodedSlash, Params: KeepParams,
+		AllowDoubleEncoding: true})
 	if err != nil {
 		return Template{}, templateError(text, err)
 	}
@@ -327,7 +328,8 @@ func parseSegment(text string) (segment, error) {
 	case strings.HasPrefix(text, ":"):
 		return segment{}, fmt.Errorf("segment is %q, want %q: a parameter is written in braces", text, "{"+text[1:]+"}")
 	case text == "*" || text == "**":
-		return segment{}, fmt.Errorf(`segment is %q, want "{name}" for one segment or "{name...}" for all that follow`, text)
+		return segment{}, fmt.Errorf(`segment is %q, want "{name}" for one segment or "{name...}" for all that follow`,
+			text)
 	}
 	return parseParameters(text)
 }
@@ -353,7 +355,8 @@ func parseParameters(text string) (segment, error) {
 	base, isRest := strings.CutSuffix(name, "...")
 	switch {
 	case !isName(base):
-		return segment{}, fmt.Errorf("parameter is %q, want {name} with letters, digits and _ - . [ ]", text[opens:closes+1])
+		return segment{}, fmt.Errorf("parameter is %q, want {name} with letters, digits and _ - . [ ]",
+			text[opens:closes+1])
 	case isRest && around.len() > 0:
 		return segment{}, fmt.Errorf("segment is %q, want %q without text around it", text, "{"+name+"}")
 	case isRest:
@@ -371,8 +374,11 @@ func parseSeveral(text string) (segment, error) {
 	left, middle := text, ""
 	for strings.ContainsAny(left, "{}") {
 		opens, closes := strings.IndexByte(left, '{'), strings.IndexByte(left, '}')
-		if opens < 0 || closes < opens || !isName(left[opens+1:closes]) || strings.HasSuffix(left[opens+1:closes], "...") {
-			return segment{}, fmt.Errorf("segment is %q, want each parameter in it as {name} with letters, digits and _ - . [ ]", text)
+		if opens < 0 || closes < opens || !isName(left[opens+1:closes]) ||
+			strings.HasSuffix(left[opens+1:closes], "...") {
+			return segment{},
+				fmt.Errorf("segment is %q, want each parameter in it as {name} with letters, digits and _ - . [ ]",
+					text)
 		}
 		if left != text && opens > 0 {
 			middle += left[:opens] + endOfText

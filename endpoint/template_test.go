@@ -49,7 +49,8 @@ func TestParseTemplate(t *testing.T) {
 			text += "?" + template.Query()
 		}
 		if err != nil || template.Method() != tt.method || template.Path() != tt.path || template.String() != text {
-			t.Errorf("ParseTemplate(%q) = %q %q (%q), %v, want %q %q", tt.text, template.Method(), template.Path(), template, err, tt.method, tt.path)
+			t.Errorf("ParseTemplate(%q) = %q %q (%q), %v, want %q %q", tt.text, template.Method(), template.Path(),
+				template, err, tt.method, tt.path)
 		}
 		if again, err := endpoint.ParseTemplate(template.String()); again.String() != template.String() {
 			t.Errorf("ParseTemplate(%q) = %q, %v, want the same again", template, again, err)
@@ -92,7 +93,8 @@ func TestParseTemplateSaysWhatIsWrong(t *testing.T) {
 		{"GET /v1/}{", `segment "}{" closes a parameter that it does not open, want {name}`},
 		{"GET /v1/id}", `segment "id}" closes a parameter that it does not open, want {name}`},
 		{"GET /v1/{name=projects/*}", `segment "{name=projects" opens a parameter and does not close it, want {name}`},
-		{"GET /v1/{base}...{he ad}", `segment is "{base}...{he ad}", want each parameter in it as {name} with letters, digits and _ - . [ ]`},
+		{"GET /v1/{base}...{he ad}",
+			`segment is "{base}...{he ad}", want each parameter in it as {name} with letters, digits and _ - . [ ]`},
 		{"GET /v1/{a}{b...}", `segment is "{a}{b...}", want each parameter in it as {name} with letters, digits and _ - . [ ]`},
 		{"GET /v1/{{id}}", `segment is "{{id}}", want each parameter in it as {name} with letters, digits and _ - . [ ]`},
 		{"GET /v1/{a{id}", `segment "{a{id}" opens a parameter inside another, want {name}`},
@@ -121,7 +123,8 @@ func TestParseTemplateSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	long := "GET /" + strings.Repeat("a", 8000)
-	if _, err := endpoint.ParseTemplate(long); err == nil || len(err.Error()) > 300 || !strings.Contains(err.Error(), "it has 8005 bytes, want at most 8000") {
+	if _, err := endpoint.ParseTemplate(long); err == nil || len(err.Error()) > 300 ||
+		!strings.Contains(err.Error(), "it has 8005 bytes, want at most 8000") {
 		t.Errorf("ParseTemplate of a long text = %v, want a short error with both lengths", err)
 	}
 }
@@ -134,7 +137,8 @@ func TestZeroTemplate(t *testing.T) {
 }
 
 func FuzzParseTemplate(f *testing.F) {
-	for _, text := range []string{"GET /v1/{id}.json", "GET /v1?b=%20x&a={y}", "GET /?a[b]=", "GET /{rest...}", "POST /%7Bx%7D:a", "get /", "GET /{a}{b}", "GET /a/../%41", "PUT /a;b/"} {
+	for _, text := range []string{"GET /v1/{id}.json", "GET /v1?b=%20x&a={y}", "GET /?a[b]=", "GET /{rest...}",
+		"POST /%7Bx%7D:a", "get /", "GET /{a}{b}", "GET /a/../%41", "PUT /a;b/"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -145,13 +149,18 @@ func FuzzParseTemplate(f *testing.F) {
 		if again, err := endpoint.ParseTemplate(template.String()); again.String() != template.String() {
 			t.Fatalf("ParseTemplate(%q) = %q, which reads back as %q, %v", text, template, again, err)
 		}
-		lenient := endpoint.Profile{EncodedSlash: endpoint.KeepEncodedSlash, Params: endpoint.KeepParams, AllowDoubleEncoding: true}
+		lenient := endpoint.Profile{
+			EncodedSlash:        endpoint.KeepEncodedSlash,
+			Params:              endpoint.KeepParams,
+			AllowDoubleEncoding: true,
+		}
 		table, err := endpoint.Compile([]endpoint.Template{template}, lenient)
 		if err != nil {
 			t.Fatalf("Compile(%q): %v", template, err)
 		}
 		if m := table.Match(template.Method(), fill(template, "x")); m.ID != 1 && m.Fault != endpoint.AmbiguousQuery {
-			t.Fatalf("Match(%q, %q) = %v with the only template %q", template.Method(), fill(template, "x"), m, template)
+			t.Fatalf("Match(%q, %q) = %v with the only template %q", template.Method(),
+				fill(template, "x"), m, template)
 		}
 	})
 }

@@ -12,8 +12,10 @@ import (
 
 // randomTemplates returns templates that overlap a lot, and do not conflict.
 func randomTemplates(t testing.TB, random *rand.Rand, p endpoint.Profile) (templates []endpoint.Template) {
-	segments := []string{"a", "b", "ab", "aba", "{x}", "{x}", "a{x}", "b{x}", "ab{x}", "{x}a", "{x}ba", "a{x}a", "{x}%3F", "{x}3F", "{x}F", "%3F{x}", "A", "a%3F",
-		"{x}b{y}", "{x}ab{y}", "a{x}b{y}", "{x}a{y}a{z}", "{x}3F{y}", "{x}%3F{y}", "{x}{y}", "{x}F{y}b", "%3Aa", "%3A{x}"}
+	segments := []string{"a", "b", "ab", "aba", "{x}", "{x}", "a{x}", "b{x}", "ab{x}", "{x}a", "{x}ba", "a{x}a",
+		"{x}%3F", "{x}3F", "{x}F", "%3F{x}", "A", "a%3F",
+		"{x}b{y}", "{x}ab{y}", "a{x}b{y}", "{x}a{y}a{z}", "{x}3F{y}", "{x}%3F{y}", "{x}{y}", "{x}F{y}b",
+		"%3Aa", "%3A{x}"}
 	for range 1 + random.IntN(20) {
 		var text strings.Builder
 		text.WriteString([]string{"GET ", "GET ", "POST ", "HEAD "}[random.IntN(4)])
@@ -24,7 +26,8 @@ func randomTemplates(t testing.TB, random *rand.Rand, p endpoint.Profile) (templ
 			text.WriteString([]string{"/", "/{r...}"}[random.IntN(2)])
 		}
 		if random.IntN(3) == 0 {
-			text.WriteString([]string{"?q=1", "?q={q}", "?q=2&r={r}", "?q={x}&r=", "?q[=%20a", "?Q=1", "?q[a]=x"}[random.IntN(7)])
+			text.WriteString([]string{"?q=1", "?q={q}", "?q=2&r={r}", "?q={x}&r=", "?q[=%20a", "?Q=1",
+				"?q[a]=x"}[random.IntN(7)])
 		}
 		more := append(templates, parse(t, text.String()))
 		if _, err := endpoint.Compile(more, p); err == nil {
@@ -35,14 +38,16 @@ func randomTemplates(t testing.TB, random *rand.Rand, p endpoint.Profile) (templ
 }
 
 func randomTarget(random *rand.Rand) string {
-	segments := []string{"a", "b", "ab", "aba", "abba", "aa", "ba", "c", "aca", "%3F", "a%3F", "3F", "a3F", "%3FF", "%3F3F", "A", "%61", "..", "aF", "%3Fa",
+	segments := []string{"a", "b", "ab", "aba", "abba", "aa", "ba", "c", "aca", "%3F", "a%3F", "3F", "a3F", "%3FF",
+		"%3F3F", "A", "%61", "..", "aF", "%3Fa",
 		"abab", "aabaa", "a%3Fb", "%3F3Fa", "a3F3Fb", "aFbb", ":a", "%3aa", ":ab"}
 	var target strings.Builder
 	for range 1 + random.IntN(5) {
 		target.WriteString("/" + segments[random.IntN(len(segments))])
 	}
 	if random.IntN(2) == 0 {
-		parts := []string{"q=1", "q=2", "%71=%31", "q", "r", "r=", "r=x", "q[]=1", "+q=1", "q=1;r=2", "x;q=1", "q%5b=+a", "q%5B=%20a", "Q=1", "q[a]=x",
+		parts := []string{"q=1", "q=2", "%71=%31", "q", "r", "r=", "r=x", "q[]=1", "+q=1", "q=1;r=2", "x;q=1",
+			"q%5b=+a", "q%5B=%20a", "Q=1", "q[a]=x",
 			"q=%zz", "%zz=q", "q=%2531", "%00=1", "qq=1", "x=%zz", "x;y"}
 		for i := range 1 + random.IntN(3) {
 			target.WriteString(string("?&&"[i]) + parts[random.IntN(len(parts))])
@@ -77,15 +82,18 @@ func TestMatchEqualsItsTwin(t *testing.T) {
 }
 
 // checkMatch checks what must hold for every request.
-func checkMatch(t *testing.T, table *endpoint.Table, p endpoint.Profile, templates []endpoint.Template, method, target string) {
+func checkMatch(t *testing.T, table *endpoint.Table, p endpoint.Profile, templates []endpoint.Template,
+	method, target string) {
 	t.Helper()
 	m := table.Match(method, target)
 	want, status := slowMatch(templates, p, method, target)
 	if table.Template(m.ID).String() != want.String() || m.Status != status {
-		t.Fatalf("Match(%q, %q) = %s, want %q (%v); templates %q", method, target, describe(table, m), want, status, templates)
+		t.Fatalf("Match(%q, %q) = %s, want %q (%v); templates %q", method, target, describe(table, m), want,
+			status, templates)
 	}
 	if allowed := slices.Contains(table.Allowed(target), method); allowed != (status == endpoint.Known) {
-		t.Fatalf("Allowed(%q) = %q, but Match(%q, …) says %v; templates %q", target, table.Allowed(target), method, status, templates)
+		t.Fatalf("Allowed(%q) = %q, but Match(%q, …) says %v; templates %q", target, table.Allowed(target), method,
+			status, templates)
 	}
 	path, fault := table.Canonical(target)
 	if fault != endpoint.NoFault {
@@ -134,7 +142,8 @@ func TestNamesAsTheTwinReadsThem(t *testing.T) {
 	text := func() string {
 		var b strings.Builder
 		for range r.IntN(7) {
-			b.WriteString([]string{"a", "A", "b", "[", "]", "[]", "[b]", ".", "+", "_", "?", ";", "=", "%5b"}[r.IntN(14)])
+			b.WriteString([]string{"a", "A", "b", "[", "]", "[]", "[b]", ".", "+", "_", "?", ";", "=",
+				"%5b"}[r.IntN(14)])
 		}
 		return b.String()
 	}
@@ -144,6 +153,7 @@ func TestNamesAsTheTwinReadsThem(t *testing.T) {
 			continue
 		}
 		templates := []endpoint.Template{template}
-		checkMatch(t, compile(t, endpoint.Profile{}, templates...), endpoint.Profile{}, templates, "GET", "/x?"+text()+"&"+text())
+		checkMatch(t, compile(t, endpoint.Profile{}, templates...), endpoint.Profile{}, templates, "GET",
+			"/x?"+text()+"&"+text())
 	}
 }

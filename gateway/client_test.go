@@ -37,9 +37,11 @@ func TestClientHeader(t *testing.T) {
 			{"a stranger's", stranger, []string{header, "6.6.6.6"}, nil},
 			{"a stranger's in small letters", stranger, []string{lower, "6.6.6.6"}, nil},
 			{"a stranger's twice", stranger, []string{header, "6.6.6.6", lower, "7.7.7.7"}, nil},
-			{"a stranger's, called one of the connection", stranger, []string{header, "6.6.6.6", "Connection", header}, nil},
+			{"a stranger's, called one of the connection", stranger,
+				[]string{header, "6.6.6.6", "Connection", header}, nil},
 			{"a proxy's", trusted, []string{lower, "203.0.113.9"}, []string{"203.0.113.9"}},
-			{"a proxy's, called one of the connection", trusted, []string{header, "203.0.113.9", "Connection", "close, " + lower}, []string{"203.0.113.9"}},
+			{"a proxy's, called one of the connection", trusted,
+				[]string{header, "203.0.113.9", "Connection", "close, " + lower}, []string{"203.0.113.9"}},
 			{"a proxy's with a client's", trusted, []string{header, "6.6.6.6", header, "203.0.113.9"}, nil},
 			{"none", trusted, nil, nil},
 			{"of another name", func(*gateway.Options) {}, []string{header, "6.6.6.6"}, []string{"6.6.6.6"}},
@@ -59,7 +61,8 @@ func TestLookAlikesAreDropped(t *testing.T) {
 		func(o *gateway.Options) { o.ClientHeader = "X-Real-IP" },
 		func(o *gateway.Options) { o.ClientHeader, o.TrustedProxy = "X-Real-IP", netip.Addr.IsLoopback },
 	} {
-		got := seen(t, change, "X_Forwarded_For", "6.6.6.6", "x-forwarded_for", "6.6.6.6", "X_FORWARDED_HOST", "evil", "X_Forwarded_Proto", "https",
+		got := seen(t, change, "X_Forwarded_For", "6.6.6.6", "x-forwarded_for", "6.6.6.6", "X_FORWARDED_HOST", "evil",
+			"X_Forwarded_Proto", "https",
 			"X_Real_IP", "6.6.6.6", "X_Own_Field", "kept")
 		for name, lines := range got {
 			if strings.Contains(name, "_") && name != "X_own_field" {
@@ -76,7 +79,8 @@ func TestLookAlikesAreDropped(t *testing.T) {
 // the limiter does would be a way around the key's budget.
 func TestKeysHaveNoSecondName(t *testing.T) {
 	for _, c := range []struct{ header, kept string }{
-		{"X-Api-Key", "X-Api-Key"}, {"x-api-key", "X-Api-Key"}, {"", "X-Api-Key X_api_key"}, {"X_Api_Key", "X-Api-Key X_api_key"},
+		{"X-Api-Key", "X-Api-Key"}, {"x-api-key", "X-Api-Key"}, {"", "X-Api-Key X_api_key"},
+		{"X_Api_Key", "X-Api-Key X_api_key"},
 	} {
 		got := seen(t, func(o *gateway.Options) { o.KeyHeader = c.header }, "X-Api-Key", "a", "X_Api_Key", "b")
 		for _, name := range []string{"X-Api-Key", "X_api_key"} {
@@ -99,9 +103,12 @@ func TestForwardedForStaysWhatItIs(t *testing.T) {
 	}{
 		{"none", trusted, nil, "127.0.0.1"},
 		{"an empty one", trusted, []string{"X-Forwarded-For", ""}, ", 127.0.0.1"},
-		{"called one of the connection", trusted, []string{"X-Forwarded-For", "203.0.113.9", "Connection", "x-FORWARDED-for"}, "203.0.113.9, 127.0.0.1"},
-		{"twice, with Connection", trusted, []string{"X-Forwarded-For", "6.6.6.6", "X-FORWARDED-FOR", "203.0.113.9", "Connection", "close", "Connection", "X-Forwarded-For"}, "6.6.6.6, 203.0.113.9, 127.0.0.1"},
-		{"a stranger's with Connection", func(*gateway.Options) {}, []string{"X-Forwarded-For", "6.6.6.6", "Connection", "X-Forwarded-For"}, "127.0.0.1"},
+		{"called one of the connection", trusted,
+			[]string{"X-Forwarded-For", "203.0.113.9", "Connection", "x-FORWARDED-for"}, "203.0.113.9, 127.0.0.1"},
+		{"twice, with Connection", trusted, []string{"X-Forwarded-For", "6.6.6.6", "X-FORWARDED-FOR", "203.0.113.9",
+			"Connection", "close", "Connection", "X-Forwarded-For"}, "6.6.6.6, 203.0.113.9, 127.0.0.1"},
+		{"a stranger's with Connection", func(*gateway.Options) {},
+			[]string{"X-Forwarded-For", "6.6.6.6", "Connection", "X-Forwarded-For"}, "127.0.0.1"},
 	} {
 		if got := strings.Join(seen(t, c.change, c.lines...).Values("X-Forwarded-For"), ", "); got != c.want {
 			t.Errorf("%s: the API sees %q, want %q", c.name, got, c.want)

@@ -26,7 +26,11 @@ func NewCall(lim *headgate.Limiter, of Stream, target string, sent, received io.
 	out := in.WithContext(context.WithValue(in.Context(), streamKey{}, s))
 	out.Body = sent
 	countSent(out)
-	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/grpc"}}, Body: received}
+	answer := &http.Response{
+		StatusCode: http.StatusOK,
+		Header:     http.Header{"Content-Type": {"application/grpc"}},
+		Body:       received,
+	}
 	countReceived(out, answer)
 	return out.Body, answer.Body
 }

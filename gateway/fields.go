@@ -31,8 +31,9 @@ type fields struct {
 
 func newFields(o *Options) *fields {
 	f := &fields{
-		managed: []string{xForwardedFor, xForwardedHost, xForwardedProto, forwarded, "Authorization", "Content-Type", "Content-Encoding"},
-		passed:  o.PassOverrides,
+		managed: []string{xForwardedFor, xForwardedHost, xForwardedProto, forwarded, "Authorization", "Content-Type",
+			"Content-Encoding"},
+		passed: o.PassOverrides,
 	}
 	for _, name := range []string{o.ClientHeader, o.KeyHeader} {
 		if name != "" {
@@ -96,7 +97,8 @@ func Overrides(name string) bool {
 	case override.Overriding:
 		return true
 	case override.OfProxies:
-		return !override.Alike(name, xForwardedFor) && !override.Alike(name, xForwardedHost) && !override.Alike(name, xForwardedProto)
+		return !override.Alike(name, xForwardedFor) && !override.Alike(name, xForwardedHost) &&
+			!override.Alike(name, xForwardedProto)
 	}
 	return false
 }
@@ -107,13 +109,16 @@ func Overrides(name string) bool {
 func headerOnly(name string) bool {
 	var buf [64]byte
 	switch text := override.Lower(buf[:0], name); text {
-	case "authorization", "cookie", "cookie2", "set-cookie", "host", "transfer-encoding", "connection", "keep-alive", "upgrade", "te",
-		"trailer", "expect", "max-forwards", "range", "cache-control", "pragma", "forwarded", "via", "origin", "referer", "idempotency-key",
+	case "authorization", "cookie", "cookie2", "set-cookie", "host", "transfer-encoding", "connection", "keep-alive",
+		"upgrade", "te",
+		"trailer", "expect", "max-forwards", "range", "cache-control", "pragma", "forwarded", "via", "origin",
+		"referer", "idempotency-key",
 		"http2-settings", "early-data", "priority", "prefer", "date", "accept":
 		return true
 	case "content-digest":
 		return false // RFC 9530 section 2 has it there
 	default:
-		return strings.HasPrefix(text, "content-") || strings.HasPrefix(text, "if-") || strings.HasPrefix(text, "proxy-") || strings.HasPrefix(text, "accept-")
+		return strings.HasPrefix(text, "content-") || strings.HasPrefix(text, "if-") ||
+			strings.HasPrefix(text, "proxy-") || strings.HasPrefix(text, "accept-")
 	}
 }

@@ -22,14 +22,25 @@ func TestDoubtfulFramingEndsTheConnection(t *testing.T) {
 		kept          bool
 		codes         []int // of the answers on the connection
 	}{
-		{"both", "POST /v1/items HTTP/1.1\r\nHost: api\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, []int{200}},
-		{"both, the other way round", "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\nx\r\n0\r\n\r\n", false, []int{200}},
-		{"both, refused", "POST /nothing HTTP/1.1\r\nHost: api\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, []int{404}},
-		{"both, and no target", "POST x:/v1/items HTTP/1.1\r\nHost: api\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, []int{400}},
-		{"both, with an offer", "POST /v1/items HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, []int{200}},
-		{"chunked", "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, []int{200}},
-		{"HTTP/1.0 with Transfer-Encoding", "POST /v1/items HTTP/1.0\r\nHost: api\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n", false, []int{200}},
-		{"HTTP/1.0 with both", "POST /v1/items HTTP/1.0\r\nHost: api\r\nConnection: keep-alive\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n", false, []int{200}},
+		{"both",
+			"POST /v1/items HTTP/1.1\r\nHost: api\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" +
+				"\r\n", false, []int{200}},
+		{"both, the other way round", "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n" +
+			"Content-Length: 3\r\n\r\n1\r\nx\r\n0\r\n\r\n", false, []int{200}},
+		{"both, refused",
+			"POST /nothing HTTP/1.1\r\nHost: api\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" +
+				"\r\n", false, []int{404}},
+		{"both, and no target", "POST x:/v1/items HTTP/1.1\r\nHost: api\r\nContent-Length: 6\r\nTransfer-Encoding: " +
+			"chunked\r\n\r\n0\r\n\r\n", false, []int{400}},
+		{"both, with an offer", "POST /v1/items HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: " +
+			"websocket\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, []int{200}},
+		{"chunked", "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+			false, []int{200}},
+		{"HTTP/1.0 with Transfer-Encoding",
+			"POST /v1/items HTTP/1.0\r\nHost: api\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n",
+			false, []int{200}},
+		{"HTTP/1.0 with both", "POST /v1/items HTTP/1.0\r\nHost: api\r\nConnection: keep-alive\r\nContent-Length: " +
+			"0\r\nTransfer-Encoding: chunked\r\n\r\n", false, []int{200}},
 		{"a length", "POST /v1/items HTTP/1.1\r\nHost: api\r\nContent-Length: 1\r\n\r\nx", true, []int{200, 200}},
 		{"no body", "GET /v1/items/1 HTTP/1.1\r\nHost: api\r\n\r\n", true, []int{200, 200}},
 	} {

@@ -34,7 +34,8 @@ import (
 
 // patterns are the API's, as its ServeMux has them.
 var patterns = []string{
-	"GET /v1/items/{id}", "POST /v1/items", "GET /v1/exports", "DELETE /v1/items/{id}", "POST /login", "GET /v1/admin/{rest...}", "GET /{$}", "GET /files/{path...}",
+	"GET /v1/items/{id}", "POST /v1/items", "GET /v1/exports", "DELETE /v1/items/{id}", "POST /login",
+	"GET /v1/admin/{rest...}", "GET /{$}", "GET /files/{path...}",
 }
 
 // glass is a gateway through which everything can be seen: unknown requests
@@ -77,7 +78,8 @@ func newGlass(t testing.TB, basePath string) *glass {
 	if g.table, err = endpoint.Compile(templates, pattern.ServeMux.Profile()); err != nil {
 		t.Fatal(err)
 	}
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.All, Limit: 1 << 40}}}, policy.CompileOptions{Endpoints: g.table})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.All, Limit: 1 << 40}}},
+		policy.CompileOptions{Endpoints: g.table})
 	buckets, err := memory.New(memory.Options{MaxBuckets: 64})
 	if err != nil || problems.Err() != nil {
 		t.Fatal(err, problems.Err())
@@ -87,7 +89,8 @@ func newGlass(t testing.TB, basePath string) *glass {
 		t.Fatal(err)
 	}
 	lim, err := headgate.New(headgate.Options{
-		Endpoints: g.table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who, Unknown: headgate.LimitUnknown, Observe: g.observe,
+		Endpoints: g.table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who,
+		Unknown: headgate.LimitUnknown, Observe: g.observe,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -246,15 +249,20 @@ func escapedImpossible(target string) string {
 
 // heads are first lines that have confused some reader.
 var heads = append([]string{
-	"GET /v1/items/7", "GET //v1/./items/%37", "POST /v1/items", "GET /v1/items/a%2Fb", "GET /v1/items/a%2Fb{c}", "GET /../v1/exports", "GET /files/a/%2e%2e/b",
-	"GET http://api/v1/items/1?a=%zz;b", "GET /v1/items/1?a={\"b\"}|^", "GET /v1/items;v=1", "HEAD /v1/items/1", "DELETE /v1/items/1?", "G\xe9T /v1/items/1",
+	"GET /v1/items/7", "GET //v1/./items/%37", "POST /v1/items", "GET /v1/items/a%2Fb", "GET /v1/items/a%2Fb{c}",
+	"GET /../v1/exports", "GET /files/a/%2e%2e/b",
+	"GET http://api/v1/items/1?a=%zz;b", "GET /v1/items/1?a={\"b\"}|^", "GET /v1/items;v=1", "HEAD /v1/items/1",
+	"DELETE /v1/items/1?", "G\xe9T /v1/items/1",
 	"GET /v1/items/1 HTTP/1.1\r\nX: y\r\n\r\nGET /v1/exports",
 }, confusing...)
 
 var tails = []string{
-	"", "Connection: close\r\n", "Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n", "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
-	"Transfer-Encoding: chunked\r\nTrailer: X-Api-Key\r\n\r\n1\r\na\r\n0\r\nX-Api-Key: k\r\n", "X-HTTP-Method-Override: DELETE\r\n", "Expect: 100-continue\r\nContent-Length: 1\r\n\r\na",
-	"Connection: Upgrade\r\nUpgrade: h2c\r\n", "Content-Length: 0\r\nContent-Length: 5\r\n", "Transfer-Encoding : chunked\r\n", "Host: other\r\n",
+	"", "Connection: close\r\n", "Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n",
+	"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+	"Transfer-Encoding: chunked\r\nTrailer: X-Api-Key\r\n\r\n1\r\na\r\n0\r\nX-Api-Key: k\r\n",
+	"X-HTTP-Method-Override: DELETE\r\n", "Expect: 100-continue\r\nContent-Length: 1\r\n\r\na",
+	"Connection: Upgrade\r\nUpgrade: h2c\r\n", "Content-Length: 0\r\nContent-Length: 5\r\n",
+	"Transfer-Encoding : chunked\r\n", "Host: other\r\n",
 }
 
 const last = "GET /v1/items/last HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n"
@@ -300,7 +308,8 @@ func TestRequestsAreCharged(t *testing.T) {
 		var stream strings.Builder
 		for range 1 + random.IntN(3) {
 			head := mutated(random, heads[random.IntN(len(heads))])
-			stream.WriteString(head + " HTTP/1." + []string{"1", "1", "1", "0"}[random.IntN(4)] + "\r\nHost: api\r\n" + tails[random.IntN(len(tails))] + "\r\n")
+			stream.WriteString(head + " HTTP/1." + []string{"1", "1", "1", "0"}[random.IntN(4)] + "\r\nHost: api\r\n" +
+				tails[random.IntN(len(tails))] + "\r\n")
 			if method, target, ok := strings.Cut(head, " "); ok {
 				ask2(t, g.base, method, target)
 				g.check(t, "", head)

@@ -156,7 +156,12 @@ func New(o Options) (http.Handler, error) {
 	if o.Tunnels == nil {
 		o.Tunnels = new(Tunnels)
 	}
-	g := &gateway{options: o, fields: newFields(&o), buffers: newBufferPool(), base: strings.TrimSuffix(o.Upstream.EscapedPath(), "/")}
+	g := &gateway{
+		options: o,
+		fields:  newFields(&o),
+		buffers: newBufferPool(),
+		base:    strings.TrimSuffix(o.Upstream.EscapedPath(), "/"),
+	}
 	if err := g.asksAboutMessages(); err != nil {
 		return nil, err
 	}
@@ -178,14 +183,17 @@ func (o *Options) validate() error {
 		errs = append(errs, errors.New("Limiter is nil, want one"))
 	}
 	if o.ForwardedHeader != "" && o.ForwardedHeader != xForwardedFor && o.ForwardedHeader != forwarded {
-		errs = append(errs, fmt.Errorf("ForwardedHeader is %q, want %q or %q", o.ForwardedHeader, xForwardedFor, forwarded))
+		errs = append(errs, fmt.Errorf("ForwardedHeader is %q, want %q or %q", o.ForwardedHeader,
+			xForwardedFor, forwarded))
 	}
 	if o.MaxUpstream < 0 {
 		errs = append(errs, fmt.Errorf("MaxUpstream is %d, want 0 or more", o.MaxUpstream))
 	}
 	for _, name := range o.PassOverrides {
 		if !Overrides(name) {
-			errs = append(errs, fmt.Errorf("PassOverrides has %q, want the name of a field that would be dropped, such as X-HTTP-Method-Override", name))
+			errs = append(errs,
+				fmt.Errorf("PassOverrides has %q, want the name of a field that would be dropped, such as "+
+					"X-HTTP-Method-Override", name))
 		}
 	}
 	errs = append(errs, o.webSocketFaults()...)
@@ -302,7 +310,10 @@ func (g *gateway) upstreamFailed(w http.ResponseWriter, r *http.Request, err err
 	if brokenBody(r) {
 		answer := problem.Details{Status: http.StatusBadRequest, Detail: "The body of the request could not be read."}
 		if errors.Is(err, os.ErrDeadlineExceeded) { // set by who serves, as the client was too slow
-			answer = problem.Details{Status: http.StatusRequestTimeout, Detail: "The body of the request took too long to arrive."}
+			answer = problem.Details{
+				Status: http.StatusRequestTimeout,
+				Detail: "The body of the request took too long to arrive.",
+			}
 		}
 		problem.Write(w, r, answer)
 		return
@@ -339,7 +350,8 @@ func isTimeout(err error) bool {
 }
 
 func (g *gateway) logFailure(status int, err error) {
-	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error", clip.To(err.Error(), maxLogged))
+	g.warn("upstream failed", "status", status, "upstream", g.options.Upstream.Redacted(), "error",
+		clip.To(err.Error(), maxLogged))
 }
 
 // maxLogged bounds what an error may say, in bytes: some quote what a client or

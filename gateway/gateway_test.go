@@ -119,13 +119,16 @@ func TestRequestsPassAsTheyCame(t *testing.T) {
 	var got *http.Request
 	api := newAPI(t, func(_ http.ResponseWriter, r *http.Request) { got = r })
 	base := newGateway(t, api).URL
-	for _, target := range []string{"/v1/items/a%20b?x=1&y=%2F", "//v1/./items/7", "/v1/%69tems/7/", "/v1/items/7?v=2;w"} {
+	for _, target := range []string{"/v1/items/a%20b?x=1&y=%2F", "//v1/./items/7", "/v1/%69tems/7/",
+		"/v1/items/7?v=2;w"} {
 		if response := send(t, base, "GET", target, "X-Own", "kept"); response.StatusCode != http.StatusOK {
 			t.Errorf("GET %s = %s, want 200", target, response.Status)
 			continue
 		}
-		if got.RequestURI != target || got.Header.Get("X-Own") != "kept" || got.Host != strings.TrimPrefix(base, "http://") {
-			t.Errorf("the API got %s for host %s with X-Own %q, want %s, the client's host and header", got.RequestURI, got.Host, got.Header.Get("X-Own"), target)
+		if got.RequestURI != target || got.Header.Get("X-Own") != "kept" ||
+			got.Host != strings.TrimPrefix(base, "http://") {
+			t.Errorf("the API got %s for host %s with X-Own %q, want %s, the client's host and header", got.RequestURI,
+				got.Host, got.Header.Get("X-Own"), target)
 		}
 	}
 }
@@ -154,7 +157,8 @@ func TestForwardedFieldsOfStrangersAreDropped(t *testing.T) {
 	trustForwarded := func(o *gateway.Options) {
 		o.TrustedProxy, o.ForwardedHeader = netip.Addr.IsLoopback, "Forwarded"
 	}
-	sent := []string{"X-Forwarded-For", "203.0.113.9", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "shop.example", "Forwarded", "for=203.0.113.9", "Connection", "X-Forwarded-For"}
+	sent := []string{"X-Forwarded-For", "203.0.113.9", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "shop.example",
+		"Forwarded", "for=203.0.113.9", "Connection", "X-Forwarded-For"}
 	for name, c := range map[string]struct {
 		change                        func(*gateway.Options)
 		chain, proto, host, forwarded string
@@ -170,7 +174,8 @@ func TestForwardedFieldsOfStrangersAreDropped(t *testing.T) {
 				c.host = strings.TrimPrefix(base, "http://")
 			}
 			for header, want := range map[string]string{
-				"X-Forwarded-For": c.chain, "X-Forwarded-Proto": c.proto, "X-Forwarded-Host": c.host, "Forwarded": c.forwarded,
+				"X-Forwarded-For": c.chain, "X-Forwarded-Proto": c.proto, "X-Forwarded-Host": c.host,
+				"Forwarded": c.forwarded,
 			} {
 				if got := got.Get(header); got != want {
 					t.Errorf("%s = %q, want %q", header, got, want)
@@ -210,7 +215,8 @@ func TestUpstreamFailuresAreTheGatewaysOwn(t *testing.T) {
 			}
 			err := json.NewDecoder(response.Body).Decode(&problem)
 			if response.StatusCode != c.status || err != nil || problem.Status != c.status || problem.Detail == "" {
-				t.Errorf("GET = %d with problem %+v, %v, want %d with its details", response.StatusCode, problem, err, c.status)
+				t.Errorf("GET = %d with problem %+v, %v, want %d with its details", response.StatusCode, problem,
+					err, c.status)
 			}
 			if kind := response.Header.Get("Content-Type"); kind != "application/problem+json" {
 				t.Errorf("Content-Type = %q, want problem details", kind)
@@ -229,8 +235,10 @@ func TestErrorsOfTheAPIPassThrough(t *testing.T) {
 	})
 	response := send(t, newGateway(t, api).URL, "GET", "/v1/items/1")
 	body, _ := io.ReadAll(response.Body)
-	if response.StatusCode != 503 || string(body) != "the API's own words\n" || response.Header.Get("Retry-After") != "17" {
-		t.Errorf("GET = %d %q, Retry-After %q, want the API's answer", response.StatusCode, body, response.Header.Get("Retry-After"))
+	if response.StatusCode != 503 || string(body) != "the API's own words\n" ||
+		response.Header.Get("Retry-After") != "17" {
+		t.Errorf("GET = %d %q, Retry-After %q, want the API's answer", response.StatusCode, body,
+			response.Header.Get("Retry-After"))
 	}
 }
 
@@ -294,7 +302,8 @@ func TestWebSocketPasses(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
 		line, _ := buffered.ReadString('\n')
 		fmt.Fprint(conn, "echo "+line)
 	})
@@ -303,13 +312,15 @@ func TestWebSocketPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "GET /v1/items/1 HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	fmt.Fprint(conn, "GET /v1/items/1 HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	answers := bufio.NewReader(conn)
 	response, err := http.ReadResponse(answers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response.StatusCode != http.StatusSwitchingProtocols || response.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
+	if response.StatusCode != http.StatusSwitchingProtocols ||
+		response.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		t.Fatalf("handshake = %s %v, want 101 with the API's acceptance", response.Status, response.Header)
 	}
 	if response.Header.Get("RateLimit") == "" {
@@ -354,10 +365,13 @@ func TestNewNamesEveryFault(t *testing.T) {
 		o    gateway.Options
 		want []string
 	}{
-		"nothing": {gateway.Options{UpstreamTimeout: -1, ForwardedHeader: "X-Real-Ip"}, []string{"Limiter is nil", "Upstream is nil", "UpstreamTimeout is -1ns", `ForwardedHeader is "X-Real-Ip"`}},
-		"scheme":  {gateway.Options{Upstream: &url.URL{Scheme: "ftp", Host: "h"}}, []string{`Upstream is "ftp://h"`}},
-		"query":   {gateway.Options{Upstream: &url.URL{Scheme: "http", Host: "h", RawQuery: "x"}}, []string{"want no query"}},
-		"secret":  {gateway.Options{Upstream: &url.URL{Scheme: "http", User: url.UserPassword("u", "hidden"), Path: "x"}}, []string{"u:xxxxx@"}},
+		"nothing": {gateway.Options{UpstreamTimeout: -1, ForwardedHeader: "X-Real-Ip"},
+			[]string{"Limiter is nil", "Upstream is nil", "UpstreamTimeout is -1ns", `ForwardedHeader is "X-Real-Ip"`}},
+		"scheme": {gateway.Options{Upstream: &url.URL{Scheme: "ftp", Host: "h"}}, []string{`Upstream is "ftp://h"`}},
+		"query": {gateway.Options{Upstream: &url.URL{Scheme: "http", Host: "h", RawQuery: "x"}},
+			[]string{"want no query"}},
+		"secret": {gateway.Options{Upstream: &url.URL{Scheme: "http", User: url.UserPassword("u", "hidden"),
+			Path: "x"}}, []string{"u:xxxxx@"}},
 	} {
 		_, err := gateway.New(c.o)
 		if err == nil {
@@ -401,7 +415,8 @@ func TestBrokenAnswersDoNotFillTheLog(t *testing.T) {
 	}
 	most := 1 + int(time.Since(began)/time.Second)
 	gate.Close() // waits for the handlers
-	if n := strings.Count(lines.String(), "\n"); n < 1 || n > most+1 || !strings.Contains(lines.String(), "in the middle of an answer") {
+	if n := strings.Count(lines.String(), "\n"); n < 1 || n > most+1 ||
+		!strings.Contains(lines.String(), "in the middle of an answer") {
 		t.Errorf("the log has %d lines, want one a second:\n%s", n, lines.String())
 	}
 }

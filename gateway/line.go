@@ -20,7 +20,11 @@ import (
 // no argument for it, so it stands where nobody else writes: in RequestURI.
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
 	if g.base != "" && climbs(target) {
-		problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Title: "Invalid request target", Detail: "The request target leads above its root."})
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusBadRequest,
+			Title:  "Invalid request target",
+			Detail: "The request target leads above its root.",
+		})
 		return
 	}
 	dropUpgrades(r.Header)
@@ -45,7 +49,14 @@ func (g *gateway) direct(p *httputil.ProxyRequest) {
 	}
 	up := g.options.Upstream
 	p.Out.Method = p.In.Method
-	p.Out.URL = &url.URL{Scheme: up.Scheme, Host: up.Host, Path: decoded, RawPath: line, RawQuery: p.Out.URL.RawQuery, ForceQuery: p.Out.URL.ForceQuery}
+	p.Out.URL = &url.URL{
+		Scheme:     up.Scheme,
+		Host:       up.Host,
+		Path:       decoded,
+		RawPath:    line,
+		RawQuery:   p.Out.URL.RawQuery,
+		ForceQuery: p.Out.URL.ForceQuery,
+	}
 	if p.Out.URL.RawQuery != "" || p.Out.URL.ForceQuery {
 		line += "?" + p.Out.URL.RawQuery
 	}

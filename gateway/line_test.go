@@ -131,7 +131,8 @@ func ask2(t testing.TB, base, method, path string) int {
 	}
 	defer conn.Close()
 	var block bytes.Buffer
-	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":authority", "api.example"}, {":path", path}} {
+	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":authority", "api.example"},
+		{":path", path}} {
 		if method == "CONNECT" && (field[0] == ":scheme" || field[0] == ":path") {
 			continue
 		}
@@ -244,13 +245,16 @@ func TestTheAPIGetsWhatWasCharged(t *testing.T) {
 				t.Errorf("before %q: GET %s = %d, and the API did not get %s alone", basePath, target, code, line)
 			}
 			if code := ask2(t, base, "GET", target); code != 200 || !slices.Equal(api.take(), []string{line}) {
-				t.Errorf("before %q over HTTP/2: GET %s = %d, and the API did not get %s alone", basePath, target, code, line)
+				t.Errorf("before %q over HTTP/2: GET %s = %d, and the API did not get %s alone", basePath,
+					target, code, line)
 			}
 			if strings.HasPrefix(target, "//") {
 				continue
 			}
-			if code := ask1(t, base, "GET HTTP://other.example:8080"+target); code != 200 || !slices.Equal(api.take(), []string{line}) {
-				t.Errorf("before %q: GET HTTP://other.example:8080%s = %d, and the API did not get %s alone", basePath, target, code, line)
+			if code := ask1(t, base, "GET HTTP://other.example:8080"+target); code != 200 ||
+				!slices.Equal(api.take(), []string{line}) {
+				t.Errorf("before %q: GET HTTP://other.example:8080%s = %d, and the API did not get %s alone", basePath,
+					target, code, line)
 			}
 		}
 	}
@@ -288,7 +292,9 @@ var confusing = []string{
 func TestNothingElsePasses(t *testing.T) {
 	api := newLines(t)
 	for _, unknown := range []headgate.UnknownMode{headgate.RejectUnknown, headgate.LimitUnknown} {
-		base := newH2Gateway(t, api.url, func(o *gateway.Options) { o.Limiter = newLimiter(t, func(o *headgate.Options) { o.Unknown = unknown }) })
+		base := newH2Gateway(t, api.url, func(o *gateway.Options) {
+			o.Limiter = newLimiter(t, func(o *headgate.Options) { o.Unknown = unknown })
+		})
 		for _, line := range confusing {
 			if code := ask1(t, base, line); code != 400 {
 				t.Errorf("unknown %v: %q = %d, want 400", unknown, line, code)
@@ -303,7 +309,8 @@ func TestNothingElsePasses(t *testing.T) {
 		}
 		for _, method := range []string{"GET /v1/exports?", "G\tT", "g\xc3\xa9t", "(GET)"} {
 			if code := ask2(t, base, method, "/v1/items/1"); code != 400 && code != 0 {
-				t.Errorf("unknown %v: over HTTP/2 the method %q = %d, want 400 or a stream reset", unknown, method, code)
+				t.Errorf("unknown %v: over HTTP/2 the method %q = %d, want 400 or a stream reset",
+					unknown, method, code)
 			}
 		}
 		for _, target := range []string{"/v1/items/1", "/nothing"} {
@@ -321,7 +328,8 @@ func TestNothingElsePasses(t *testing.T) {
 func TestNothingAboveTheBasePath(t *testing.T) {
 	api := newLines(t)
 	base := newH2Gateway(t, api.url+"/base/path", func(o *gateway.Options) { o.Limiter = newLimiter(t) })
-	for _, target := range []string{"/../v1/items/1", "/%2e./v1/items/1", "/x/../../v1/items/1", "/./.%2E/v1/items/1", "/v1/items/../../../v1/items/1"} {
+	for _, target := range []string{"/../v1/items/1", "/%2e./v1/items/1", "/x/../../v1/items/1", "/./.%2E/v1/items/1",
+		"/v1/items/../../../v1/items/1"} {
 		if code := ask1(t, base, "GET "+target); code != 400 {
 			t.Errorf("GET %s = %d, want 400", target, code)
 		}
@@ -329,7 +337,8 @@ func TestNothingAboveTheBasePath(t *testing.T) {
 	if got := api.take(); len(got) > 0 {
 		t.Errorf("the API got %q, want nothing", got)
 	}
-	if code := ask1(t, base, "GET /x/../v1/./items/1"); code != 200 || !slices.Equal(api.take(), []string{"GET /base/path/x/../v1/./items/1 HTTP/1.1"}) {
+	if code := ask1(t, base, "GET /x/../v1/./items/1"); code != 200 ||
+		!slices.Equal(api.take(), []string{"GET /base/path/x/../v1/./items/1 HTTP/1.1"}) {
 		t.Errorf("GET /x/../v1/./items/1 = %d, want 200: it stays under the base path", code)
 	}
 }
@@ -363,8 +372,10 @@ func TestAnotherTargetIsNotSent(t *testing.T) {
 			}
 			continue
 		}
-		if code != 500 || len(api.take()) != 0 || !slices.Equal(failed, []int{500}) || !strings.Contains(log.String(), "nothing is sent") {
-			t.Errorf("%s: %d, told %v, log %q; want 500 once, a line, and nothing sent", name, code, failed, log.String())
+		if code != 500 || len(api.take()) != 0 || !slices.Equal(failed, []int{500}) ||
+			!strings.Contains(log.String(), "nothing is sent") {
+			t.Errorf("%s: %d, told %v, log %q; want 500 once, a line, and nothing sent", name, code,
+				failed, log.String())
 		}
 	}
 	// The gateway's own client has written the line by then.
@@ -381,7 +392,8 @@ func TestAnotherTargetIsNotSent(t *testing.T) {
 			o.Outgoing = func(r *http.Request) { out = r }
 			o.TrustedProxy = func(netip.Addr) bool { meddle(out); return false }
 		})
-		if code, got := ask1(t, base, "GET /v1/items/1"), api.take(); code != 200 || !slices.Equal(got, []string{"GET /base/v1/items/1 HTTP/1.1"}) {
+		if code, got := ask1(t, base, "GET /v1/items/1"), api.take(); code != 200 ||
+			!slices.Equal(got, []string{"GET /base/v1/items/1 HTTP/1.1"}) {
 			t.Errorf("%s: %d, and the API got %q; want what was charged", name, code, got)
 		}
 	}
@@ -392,7 +404,9 @@ func TestAnotherTargetIsNotSent(t *testing.T) {
 			r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.Method = "/v1/exports", "", "", "DELETE"
 		}
 	})
-	if code := ask1(t, base, "GET /v1/items/1?key=K"); code != 200 || !slices.Equal(api.take(), []string{"GET /base/v1/items/1 HTTP/1.1"}) {
-		t.Errorf("with another path by Outgoing the answer is %d; want the path that was charged without the query", code)
+	if code := ask1(t, base, "GET /v1/items/1?key=K"); code != 200 ||
+		!slices.Equal(api.take(), []string{"GET /base/v1/items/1 HTTP/1.1"}) {
+		t.Errorf("with another path by Outgoing the answer is %d; want the path that was charged without the query",
+			code)
 	}
 }

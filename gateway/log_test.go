@@ -31,10 +31,12 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	base := newGateway(t, api, func(o *gateway.Options) {
 		o.Log, o.Failed = slog.New(slog.NewTextHandler(&log, nil)), func(int) { failed.Add(1) }
 	}).URL
-	if got := send(t, base, "GET", "/v1/items/1", "Connection", "Upgrade", "Upgrade", "\xff"+long).StatusCode; got != http.StatusOK || failed.Load() != 0 {
+	if got := send(t, base, "GET", "/v1/items/1", "Connection", "Upgrade", "Upgrade",
+		"\xff"+long).StatusCode; got != http.StatusOK || failed.Load() != 0 {
 		t.Errorf("an offer that is no name is answered %d, %d failures; want 200 and none", got, failed.Load())
 	}
-	if got := send(t, base, "GET", "/v1/items/1", "Connection", "Upgrade", "Upgrade", "a"+long, "X-Switch", "1").StatusCode; got != http.StatusBadGateway {
+	if got := send(t, base, "GET", "/v1/items/1", "Connection", "Upgrade", "Upgrade", "a"+long, "X-Switch",
+		"1").StatusCode; got != http.StatusBadGateway {
 		t.Errorf("an answer with another protocol than was asked for gets %d, want 502", got)
 	}
 	if log.Len() == 0 || log.Len() > 1000 {
@@ -51,7 +53,8 @@ func TestBadBodiesAreNoFailuresOfTheAPI(t *testing.T) {
 	base := newGateway(t, api, func(o *gateway.Options) {
 		o.Log, o.Failed = slog.New(slog.NewTextHandler(&log, nil)), func(int) { failed.Add(1) }
 	}).URL
-	for _, chunks := range []string{"1\r\nxyz", "zz\r\n", "1;" + strings.Repeat("x", 10_000) + "\r\nx\r\n0\r\n\r\n", "1\r\nx\r\n0\r\nno trailer\r\n\r\n"} {
+	for _, chunks := range []string{"1\r\nxyz", "zz\r\n", "1;" + strings.Repeat("x", 10_000) + "\r\nx\r\n0\r\n\r\n",
+		"1\r\nx\r\n0\r\nno trailer\r\n\r\n"} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 		if err != nil {
 			t.Fatal(err)

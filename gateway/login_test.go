@@ -24,7 +24,8 @@ import (
 
 // newLogin starts a gateway that counts failed logins, five an hour, before
 // api; left tells what remains for an account.
-func newLogin(t *testing.T, api string, change ...func(*gateway.Options)) (server *httptest.Server, left func(string) int64) {
+func newLogin(t *testing.T, api string, change ...func(*gateway.Options)) (server *httptest.Server,
+	left func(string) int64) {
 	t.Helper()
 	const login = "POST /v1/login"
 	template, err1 := endpoint.ParseTemplate(login)
@@ -34,10 +35,12 @@ func newLogin(t *testing.T, api string, change ...func(*gateway.Options)) (serve
 	}}, policy.CompileOptions{Endpoints: table})
 	buckets, err3 := memory.New(memory.Options{MaxBuckets: 1 << 10})
 	who, err4 := identity.New(identity.Options{})
-	identifiers, err5 := httplimit.NewIdentifiers(httplimit.IdentifierOptions{Endpoints: table, Logins: []httplimit.Login{
-		{Endpoint: login, Field: body.Field{Name: "email"}, CountFailures: true, FailureStatuses: []int{401}},
-	}})
-	limiter, err6 := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who})
+	identifiers, err5 := httplimit.NewIdentifiers(httplimit.IdentifierOptions{Endpoints: table,
+		Logins: []httplimit.Login{
+			{Endpoint: login, Field: body.Field{Name: "email"}, CountFailures: true, FailureStatuses: []int{401}},
+		}})
+	limiter, err6 := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets,
+		Identities: who})
 	if err := errors.Join(err1, err2, problems.Err(), err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +118,15 @@ func TestLoginsThroughTheGateway(t *testing.T) {
 	}{
 		{`{"email":"alice","password":"right"}`, 200, 5},
 		{`{"email":"Alice","password":"wrong"}`, 401, 4},
-		{`{"email":"alice","password":"right","x":"` + long + `"}`, 200, 4}, // too long to be read, and whole all the same
+		// too long to be read, and whole all the same
+		{`{"email":"alice","password":"right","x":"` + long + `"}`, 200, 4},
 		{`{"email":"alice","password":"hang"}`, 504, 3},
 		{`{"email":"alice","password":"right"}`, 200, 3},
 	} {
 		code, err := post(t, context.Background(), server.URL, c.text)
 		if s := <-got; err != nil || code != c.code || s != (seen{c.text, "42"}) {
-			t.Errorf("%.60s: %d, %v, the API got %d bytes and trailer %q, want %d", c.text, code, err, len(s.body), s.trailer, c.code)
+			t.Errorf("%.60s: %d, %v, the API got %d bytes and trailer %q, want %d", c.text, code, err, len(s.body),
+				s.trailer, c.code)
 		}
 		eventually(t, "what is left of alice's", func() bool { return left("alice") == c.left })
 	}
@@ -132,7 +137,8 @@ func TestLoginsThroughTheGateway(t *testing.T) {
 	eventually(t, "a cut answer counts", func() bool { return left("bob") == 4 })
 
 	down, left := newLogin(t, "http://127.0.0.1:1")
-	if code, err := post(t, context.Background(), down.URL, `{"email":"alice"}`); err != nil || code != http.StatusBadGateway {
+	if code, err := post(t, context.Background(), down.URL, `{"email":"alice"}`); err != nil ||
+		code != http.StatusBadGateway {
 		t.Errorf("an API that is down: %d, %v", code, err)
 	}
 	eventually(t, "a failure of the API counts", func() bool { return left("alice") == 4 })
@@ -186,7 +192,8 @@ func TestBodiesThatBreakOffHaveGuessed(t *testing.T) {
 	const endpointOf = "POST /v1/codes/{code}"
 	template, err1 := endpoint.ParseTemplate(endpointOf)
 	table, err2 := endpoint.Compile([]endpoint.Template{template}, endpoint.Profile{})
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: endpointOf, Limit: 2, Per: time.Hour}}}, policy.CompileOptions{Endpoints: table})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: endpointOf, Limit: 2,
+		Per: time.Hour}}}, policy.CompileOptions{Endpoints: table})
 	limiter, err3 := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set)})
 	guesses, err4 := policy.ParseStatuses("404")
 	if err := errors.Join(err1, err2, problems.Err(), err3, err4); err != nil {
@@ -200,7 +207,8 @@ func TestBodiesThatBreakOffHaveGuessed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(conn, "POST /v1/codes/summer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+		_, _ = io.WriteString(conn,
+			"POST /v1/codes/summer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
 		if want != "HTTP/1.1 429" {
 			<-arrived
 		}
@@ -257,7 +265,10 @@ func TestWhatTheAPIDidNotAnswerCounts(t *testing.T) {
 		if err := errors.Join(problems.Err(), err); err != nil {
 			t.Fatal(err)
 		}
-		server := newGateway(t, c.upstream, func(o *gateway.Options) { o.Limiter, o.UpstreamTimeout = limiter, time.Second })
+		server := newGateway(t, c.upstream, func(o *gateway.Options) {
+			o.Limiter, o.UpstreamTimeout = limiter,
+				time.Second
+		})
 		ask := func() int {
 			t.Helper()
 			r, err := http.NewRequest("GET", server.URL+path, nil)

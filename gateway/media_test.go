@@ -16,7 +16,8 @@ func TestContentTypePasses(t *testing.T) {
 	})
 	base := newGateway(t, api).URL
 	for _, connection := range []string{"close", "Content-Type", "close, content-type"} {
-		send(t, base, "GET", "/v1/items/1", "Content-Type", "application/x-www-form-urlencoded", "Connection", connection)
+		send(t, base, "GET", "/v1/items/1", "Content-Type", "application/x-www-form-urlencoded",
+			"Connection", connection)
 		if len(got) != 1 || got[0] != "application/x-www-form-urlencoded" {
 			t.Errorf("Connection: %s: the API sees Content-Type %q", connection, got)
 		}

@@ -117,7 +117,8 @@ func (g *gateway) compose(m *crossing, r *http.Request) {
 // hopByHop are fields that are for the next hop alone (RFC 9110 section 7.6.1), with those of older
 // times, in the canonical form.
 var hopByHop = [...]string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
 }
 
 // dropHopByHop removes those, and what Connection names.
@@ -161,7 +162,8 @@ func (g *gateway) write(m *crossing, r *http.Request) error {
 	m.text = text
 	if !g.faithfully(r.Method, text[line:], pathEnds-line) {
 		charged, _, _ := strings.Cut(r.RequestURI, "?") // credentials may stand behind it
-		return fmt.Errorf("%w: it would have had the path %.100q for %.100q", errUnfaithful, text[line:pathEnds], charged)
+		return fmt.Errorf("%w: it would have had the path %.100q for %.100q", errUnfaithful,
+			text[line:pathEnds], charged)
 	}
 	text = append(append(text, " HTTP/1.1\r\nHost: "...), g.host(r.Host)...)
 	text = append(text, "\r\n"...)
@@ -192,7 +194,8 @@ func (g *gateway) faithfully(method string, target []byte, path int) bool {
 			return false
 		}
 	}
-	return path > len(g.base) && target[len(g.base)] == '/' && method != http.MethodConnect && upstream.ValidField(method, "")
+	return path > len(g.base) && target[len(g.base)] == '/' && method != http.MethodConnect &&
+		upstream.ValidField(method, "")
 }
 
 func isHex(c byte) bool {
@@ -222,7 +225,8 @@ func (m *crossing) writeBody(r *http.Request) error {
 			m.text = append(m.text, "Content-Length: 0\r\n"...)
 		}
 		m.text = append(m.text, "\r\n"...)
-		q.Again = r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions || r.Method == http.MethodTrace
+		q.Again = r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions ||
+			r.Method == http.MethodTrace
 	case n < 0:
 		m.text = append(m.text, "Transfer-Encoding: chunked\r\n"...)
 		if len(m.out.Trailer) > 0 {
@@ -299,7 +303,8 @@ func addFields(header http.Header, text string, fields []upstream.Field) (announ
 		case "Trailer":
 			announced = append(announced, value)
 			continue
-		case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Transfer-Encoding", "Upgrade":
+		case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
+			"Transfer-Encoding", "Upgrade":
 			continue
 		}
 		if len(named) > 0 && hasToken(named, name) {

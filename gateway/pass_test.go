@@ -30,7 +30,8 @@ import (
 func mirror(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var told bytes.Buffer
-	fmt.Fprintf(&told, "%s %s %s %s %d %v %q %v\n", r.Method, r.RequestURI, r.Proto, r.Host, r.ContentLength, r.TransferEncoding, body, err)
+	fmt.Fprintf(&told, "%s %s %s %s %d %v %q %v\n", r.Method, r.RequestURI, r.Proto, r.Host, r.ContentLength,
+		r.TransferEncoding, body, err)
 	_ = r.Header.Write(&told)
 	for _, name := range slices.Sorted(keysOf(r.Trailer)) {
 		fmt.Fprintf(&told, "trailer %s %q\n", name, r.Trailer[name])
@@ -81,7 +82,8 @@ func keysOf(h http.Header) func(func(string) bool) {
 func ways(t *testing.T, api string, change ...func(*gateway.Options)) (own, net string) {
 	t.Helper()
 	change = append(change, func(o *gateway.Options) { o.Limiter = newLimiter(t) })
-	return newH2Gateway(t, api, change...), newH2Gateway(t, api, append(change, func(o *gateway.Options) { o.Transport = gateway.NewTransport(0, 0) })...)
+	return newH2Gateway(t, api, change...), newH2Gateway(t, api,
+		append(change, func(o *gateway.Options) { o.Transport = gateway.NewTransport(0, 0) })...)
 }
 
 // exchanged sends a text to a gateway and returns all that comes back but Date, sorted field by field.
@@ -107,7 +109,8 @@ func exchanged(t *testing.T, base, text string) string {
 		delete(response.Header, "Date")
 		if lines := response.Header["Ratelimit"]; response.StatusCode < 200 {
 			response.Close = false
-			response.Header = http.Header{"Link": response.Header["Link"]} // to which net/http's way adds what is for the answer, or for one hop
+			// to which net/http's way adds what is for the answer, or for one hop
+			response.Header = http.Header{"Link": response.Header["Link"]}
 		} else if len(lines) > 0 {
 			lines[0], _, _ = strings.Cut(lines[0], ";") // what is left changes
 		}
@@ -118,7 +121,8 @@ func exchanged(t *testing.T, base, text string) string {
 		if response.StatusCode == 100 && strings.Contains(all.String(), "100 Continue") {
 			continue // which net/http's way may say twice
 		}
-		fmt.Fprintf(&all, "%s %d %v %v\n", response.Status, response.ContentLength, response.TransferEncoding, response.Close)
+		fmt.Fprintf(&all, "%s %d %v %v\n", response.Status, response.ContentLength, response.TransferEncoding,
+			response.Close)
 		_ = response.Header.Write(&all)
 		fmt.Fprintf(&all, "%s %v %v\n", body, err, response.Trailer)
 		if response.StatusCode >= 200 {
@@ -138,7 +142,10 @@ func TestBothWaysAreTheSame(t *testing.T) {
 		"trusted": func(o *gateway.Options) { o.TrustedProxy, o.ClientHeader = netip.Addr.IsLoopback, "X-Real-IP" },
 		"with Outgoing": func(o *gateway.Options) {
 			o.KeyHeader = "X-Api-Key"
-			o.Outgoing = func(r *http.Request) { r.Header.Del("X-Api-Key"); r.URL.RawQuery = strings.Trim(r.URL.RawQuery, "k") }
+			o.Outgoing = func(r *http.Request) {
+				r.Header.Del("X-Api-Key")
+				r.URL.RawQuery = strings.Trim(r.URL.RawQuery, "k")
+			}
 		},
 	} {
 		own, other := ways(t, api+"/base", change)
@@ -152,11 +159,16 @@ func TestBothWaysAreTheSame(t *testing.T) {
 			fmt.Fprintf(&b, "%s %s HTTP/1.%s\r\nHost: api.example\r\n", method, target, pick("1", "1", "0"))
 			for range rng.IntN(6) {
 				field := pick(
-					"Connection: X-Own\r\nX-Own: a\r\n", "Connection: keep-alive, Content-Type\r\n", "X-Two: 1\r\nx-two: 2\r\n", "Te: trailers, deflate\r\n", "Te: gzip\r\n",
-					"Keep-Alive: timeout=5\r\n", "Proxy-Authorization: Basic eDp5\r\n", "X-Forwarded-For: 6.6.6.6\r\n", "Forwarded: for=6.6.6.6\r\n", "X-Real-IP: 6.6.6.6\r\n",
-					"User-Agent: a/1\r\n", "Accept-Encoding: gzip\r\n", "Content-Type: text/plain\r\n", "X-Api-Key: k\r\n", "X_Api_Key: k\r\n", "X-Http-Method-Override: PUT\r\n",
-					"X-Shape: chunked\r\n", "X-Shape: trailer\r\n", "X-Shape: early\r\n", "X-Shape: empty\r\n", "X-Shape: same\r\n", "X-Shape: fails\r\n", "Cookie: a=b\r\nCookie: c=d\r\n", "X-Empty:\r\n",
-					"X-Answer: Connection=X-Gone\r\nX-Answer: X-Gone=1\r\n", "X-Answer: Ratelimit=theirs\r\n", "X-Answer: Set-Cookie=a\r\nX-Answer: Set-Cookie=b\r\n", "X-Answer: Proxy-Authenticate=x\r\n",
+					"Connection: X-Own\r\nX-Own: a\r\n", "Connection: keep-alive, Content-Type\r\n",
+					"X-Two: 1\r\nx-two: 2\r\n", "Te: trailers, deflate\r\n", "Te: gzip\r\n",
+					"Keep-Alive: timeout=5\r\n", "Proxy-Authorization: Basic eDp5\r\n", "X-Forwarded-For: 6.6.6.6\r\n",
+					"Forwarded: for=6.6.6.6\r\n", "X-Real-IP: 6.6.6.6\r\n",
+					"User-Agent: a/1\r\n", "Accept-Encoding: gzip\r\n", "Content-Type: text/plain\r\n",
+					"X-Api-Key: k\r\n", "X_Api_Key: k\r\n", "X-Http-Method-Override: PUT\r\n",
+					"X-Shape: chunked\r\n", "X-Shape: trailer\r\n", "X-Shape: early\r\n", "X-Shape: empty\r\n",
+					"X-Shape: same\r\n", "X-Shape: fails\r\n", "Cookie: a=b\r\nCookie: c=d\r\n", "X-Empty:\r\n",
+					"X-Answer: Connection=X-Gone\r\nX-Answer: X-Gone=1\r\n", "X-Answer: Ratelimit=theirs\r\n",
+					"X-Answer: Set-Cookie=a\r\nX-Answer: Set-Cookie=b\r\n", "X-Answer: Proxy-Authenticate=x\r\n",
 					"Pragma: no-cache\r\n", "Cache-Control: max-age=0\r\n",
 				)
 				if !strings.Contains(b.String(), field) { // twice net/http's way would send some once
@@ -171,11 +183,13 @@ func TestBothWaysAreTheSame(t *testing.T) {
 			case strings.Contains(b.String(), " HTTP/1.0\r\n"): // whose bodies in chunks nobody reads
 				b.WriteString("\r\n")
 			default:
-				fmt.Fprintf(&b, "Transfer-Encoding: chunked\r\n%s\r\n", pick("", "Trailer: X-Sum\r\n", "Trailer: X-Sum, Authorization\r\n"))
+				fmt.Fprintf(&b, "Transfer-Encoding: chunked\r\n%s\r\n",
+					pick("", "Trailer: X-Sum\r\n", "Trailer: X-Sum, Authorization\r\n"))
 				if len(body) > 0 {
 					fmt.Fprintf(&b, "%x\r\n%s\r\n", len(body), body)
 				}
-				fmt.Fprintf(&b, "0\r\n%s\r\n", pick("", "X-Sum: 1\r\n", "X-Sum: 1\r\nAuthorization: x\r\nX-More: 2\r\n"))
+				fmt.Fprintf(&b, "0\r\n%s\r\n", pick("", "X-Sum: 1\r\n",
+					"X-Sum: 1\r\nAuthorization: x\r\nX-More: 2\r\n"))
 			}
 			text := b.String()
 			if strings.Contains(text, " HTTP/1.0\r\n") { // whose clients net/http's way sends 1xx
@@ -187,7 +201,8 @@ func TestBothWaysAreTheSame(t *testing.T) {
 				got, want = strings.ReplaceAll(got, port, ":PORT"), strings.ReplaceAll(want, port, ":PORT")
 			}
 			if got != want {
-				t.Fatalf("%s: of\n%.900s\nthe gateway's own client makes\n%.1500s\nand net/http\n%.1500s", name, text, got, want)
+				t.Fatalf("%s: of\n%.900s\nthe gateway's own client makes\n%.1500s\nand net/http\n%.1500s", name,
+					text, got, want)
 			}
 		}
 	}
@@ -208,14 +223,16 @@ func TestInterimAnswersLeaveTheFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprint(conn, "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+		fmt.Fprint(conn,
+			"POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
 		in := bufio.NewReader(conn)
 		hint, err := http.ReadResponse(in, nil)
 		if err != nil || hint.StatusCode != 103 || hint.Header.Get("Link") != "</a>" {
 			t.Fatalf("%v, %v, want the 103 of the API", hint, err)
 		}
 		answer, err := http.ReadResponse(in, nil)
-		if err != nil || answer.StatusCode != 200 || answer.Header.Get("RateLimit") == "" || !answer.Close || len(answer.Header["Link"]) != 1 {
+		if err != nil || answer.StatusCode != 200 || answer.Header.Get("RateLimit") == "" || !answer.Close ||
+			len(answer.Header["Link"]) != 1 {
 			t.Errorf("the answer is %v, %v; want RateLimit, one Link, and that the connection ends", answer, err)
 		}
 	}
@@ -228,24 +245,28 @@ func TestHostileAnswers(t *testing.T) {
 		name, answer string
 		status       int
 	}{
-		{"two answers", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\nSet-Cookie: evil=1\r\n\r\nevil", 200},
+		{"two answers", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n" +
+			"Set-Cookie: evil=1\r\n\r\nevil", 200},
 		{"both lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 502},
 		{"a split header", "HTTP/1.1 200 OK\r\nX: a\nSet-Cookie: evil=1\r\nContent-Length: 0\r\n\r\n", 502},
 		{"a folded header", "HTTP/1.1 200 OK\r\nX: a\r\n Set-Cookie: evil=1\r\nContent-Length: 0\r\n\r\n", 502},
 		{"a flood of 1xx", strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 1000), 502},
 		{"an endless head", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20), 502},
-		{"another protocol", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 502},
+		{"another protocol", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+			502},
 		{"no HTTP", "SSH-2.0-OpenSSH\r\n", 502},
 	} {
 		api := newRaw(t, c.answer)
 		var log livelog.Text
-		base := newGateway(t, "http://"+api, func(o *gateway.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }).URL
+		base := newGateway(t, "http://"+api,
+			func(o *gateway.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }).URL
 		for i := range 3 {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprint(conn, "GET /v1/items/1 HTTP/1.1\r\nHost: api\r\n\r\nGET /v1/items/2 HTTP/1.1\r\nHost: api\r\nConnection: close\r\n\r\n")
+			fmt.Fprint(conn, "GET /v1/items/1 HTTP/1.1\r\nHost: api\r\n\r\nGET /v1/items/2 HTTP/1.1\r\nHost: "+
+				"api\r\nConnection: close\r\n\r\n")
 			in := bufio.NewReader(conn)
 			for range 2 {
 				for {
@@ -257,8 +278,10 @@ func TestHostileAnswers(t *testing.T) {
 					if response.StatusCode == 102 {
 						continue
 					}
-					if response.StatusCode != c.status || response.Header.Get("Set-Cookie") != "" || strings.Contains(string(body), "evil") {
-						t.Errorf("%s, time %d: %d %v %q, want %d and nothing else", c.name, i, response.StatusCode, response.Header, body, c.status)
+					if response.StatusCode != c.status || response.Header.Get("Set-Cookie") != "" ||
+						strings.Contains(string(body), "evil") {
+						t.Errorf("%s, time %d: %d %v %q, want %d and nothing else", c.name, i, response.StatusCode,
+							response.Header, body, c.status)
 					}
 					break
 				}
@@ -329,7 +352,10 @@ func TestHTTP2BehindTheGateway(t *testing.T) {
 		}
 		transport := gateway.NewTransport(0, 0)
 		transport.TLSClientConfig = trusts.Clone()
-		gate := newH2Gateway(t, api.URL, func(o *gateway.Options) { o.Limiter, o.Pool, o.Transport = newLimiter(t), pool, transport })
+		gate := newH2Gateway(t, api.URL, func(o *gateway.Options) {
+			o.Limiter, o.Pool, o.Transport = newLimiter(t),
+				pool, transport
+		})
 		for range 3 {
 			response, err := http.Post(gate+"/v1/items", "text/plain", strings.NewReader("small"))
 			if err != nil {
@@ -341,7 +367,8 @@ func TestHTTP2BehindTheGateway(t *testing.T) {
 			if speaks {
 				version = "HTTP/2.0"
 			}
-			if response.StatusCode != 200 || !strings.HasPrefix(string(body), "POST /v1/items "+version) || !strings.Contains(string(body), `"small"`) {
+			if response.StatusCode != 200 || !strings.HasPrefix(string(body), "POST /v1/items "+version) ||
+				!strings.Contains(string(body), `"small"`) {
 				t.Errorf("%d %.200s, want the request over %s", response.StatusCode, body, version)
 			}
 		}
@@ -362,7 +389,8 @@ func (d *discard) WriteHeader(int)             {}
 // TestAllocations bounds what a request allocates between net/http's server and the API, whose own
 // few are counted with them.
 func TestAllocations(t *testing.T) {
-	api := newRaw(t, "HTTP/1.1 200 OK\r\nServer: x\r\nDate: Wed, 25 Nov 2026 07:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nok\n")
+	api := newRaw(t, "HTTP/1.1 200 OK\r\nServer: x\r\nDate: Wed, 25 Nov 2026 07:00:00 GMT\r\nContent-Type: "+
+		"text/plain\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nok\n")
 	h, err := gateway.New(gateway.Options{Limiter: newLimiter(t), Upstream: &url.URL{Scheme: "http", Host: api}})
 	if err != nil {
 		t.Fatal(err)
@@ -411,7 +439,9 @@ func TestNothingIsLeft(t *testing.T) {
 			case 2:
 				fmt.Fprint(conn, "GET /v1/items/1 HTTP/1.1\r\nHost: a\r\n\r\n")
 			default:
-				fmt.Fprint(conn, "POST /v1/items HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat("x", 20000))
+				fmt.Fprint(conn,
+					"POST /v1/items HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20000\r\n\r\n"+
+						strings.Repeat("x", 20000))
 				_, _ = io.ReadAll(conn)
 			}
 		})
@@ -432,9 +462,11 @@ func TestNothingIsLeft(t *testing.T) {
 
 // BenchmarkPass is a request between net/http's server and the API, whose own work is a part of it.
 func BenchmarkPass(b *testing.B) {
-	api := newRaw(b, "HTTP/1.1 200 OK\r\nServer: x\r\nDate: Wed, 25 Nov 2026 07:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nok\n")
+	api := newRaw(b, "HTTP/1.1 200 OK\r\nServer: x\r\nDate: Wed, 25 Nov 2026 07:00:00 GMT\r\nContent-Type: "+
+		"text/plain\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nok\n")
 	lim := newLimiter(b, func(o *headgate.Options) {
-		set, _ := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}}, policy.CompileOptions{Endpoints: o.Endpoints})
+		set, _ := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40}}},
+			policy.CompileOptions{Endpoints: o.Endpoints})
 		o.Policies = headgate.Fixed(set)
 	})
 	h, err := gateway.New(gateway.Options{Limiter: lim, Upstream: &url.URL{Scheme: "http", Host: api}})
@@ -445,7 +477,8 @@ func BenchmarkPass(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			r := httptest.NewRequest("GET", "/v1/items/7", nil)
 			for _, field := range []string{
-				"User-Agent", "Accept", "Accept-Language", "Accept-Encoding", "Referer", "Cookie", "Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site", "Upgrade-Insecure-Requests", "Priority", "X-Request-Id",
+				"User-Agent", "Accept", "Accept-Language", "Accept-Encoding", "Referer", "Cookie", "Sec-Fetch-Dest",
+				"Sec-Fetch-Mode", "Sec-Fetch-Site", "Upgrade-Insecure-Requests", "Priority", "X-Request-Id",
 			}[:fields] {
 				r.Header.Set(field, "a value of some length")
 			}

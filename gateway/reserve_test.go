@@ -64,7 +64,8 @@ func TestTheAPISettles(t *testing.T) {
 				t.Errorf("the client sees the cost: %s", all)
 			}
 			<-served
-			in, err := inspect.Find(t.Context(), lim, inspect.Query{Endpoint: "GET /v1/items/{id}", Address: netip.MustParseAddr("127.0.0.1")})
+			in, err := inspect.Find(t.Context(), lim,
+				inspect.Query{Endpoint: "GET /v1/items/{id}", Address: netip.MustParseAddr("127.0.0.1")})
 			if err != nil || len(in.Buckets) != 1 {
 				t.Fatal(in, err)
 			}

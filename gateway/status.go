@@ -125,7 +125,8 @@ func (c *callAnswer) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 func (c *callAnswer) WriteHeader(status int) {
 	media := c.Header().Get("Content-Type")
 	refused := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable // in the words of a rule
-	if status >= 400 && media == "application/problem+json" || refused && !strings.HasPrefix(media, "application/grpc") {
+	if status >= 400 && media == "application/problem+json" ||
+		refused && !strings.HasPrefix(media, "application/grpc") {
 		c.status = status
 		return
 	}

@@ -94,7 +94,10 @@ func (g *gateway) streamed(w http.ResponseWriter, r *http.Request, target string
 		return r
 	}
 	if !callsGRPC(r) {
-		problem.Write(w, r, problem.Details{Status: http.StatusUnsupportedMediaType, Detail: "This endpoint takes calls by gRPC alone: Content-Type application/grpc."})
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusUnsupportedMediaType,
+			Detail: "This endpoint takes calls by gRPC alone: Content-Type application/grpc.",
+		})
 		return nil
 	}
 	if of.BytesPerToken <= 0 {
@@ -181,7 +184,8 @@ func countSent(out *http.Request) {
 	if s == nil || s.of.Send == Uncounted || out.Body == nil || out.Body == http.NoBody {
 		return
 	}
-	out.Body = &sending{out.Body, messageHead{unit: s.of.Send, bytesPerToken: s.of.BytesPerToken, most: max(0, s.of.MaxMessage)}, s}
+	out.Body = &sending{out.Body, messageHead{unit: s.of.Send, bytesPerToken: s.of.BytesPerToken,
+		most: max(0, s.of.MaxMessage)}, s}
 }
 
 // errCallEnded resets the stream to the API.
@@ -202,7 +206,11 @@ func (b *sending) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		case b.tooLong():
-			b.of.end(&callStatus{code: resourceExhausted, message: "A message is longer than is allowed here.", pushback: never})
+			b.of.end(&callStatus{
+				code:     resourceExhausted,
+				message:  "A message is longer than is allowed here.",
+				pushback: never,
+			})
 		default:
 			b.of.admit(endpoint.SendCall, cost)
 		}
@@ -229,7 +237,8 @@ func countReceived(r *http.Request, answer *http.Response) {
 	if s == nil || answer.StatusCode != http.StatusOK || !isGRPC(answer.Header.Get("Content-Type")) {
 		return
 	}
-	answer.Body = &receiving{answer.Body, messageHead{unit: s.of.Receive, bytesPerToken: s.of.BytesPerToken}, s, answer, len(answer.Trailer)}
+	answer.Body = &receiving{answer.Body, messageHead{unit: s.of.Receive, bytesPerToken: s.of.BytesPerToken}, s, answer,
+		len(answer.Trailer)}
 }
 
 func (b *receiving) Read(p []byte) (int, error) {

@@ -19,7 +19,8 @@ import (
 func withCalls(t testing.TB, lines ...string) func(*headgate.Options) {
 	t.Helper()
 	var templates []endpoint.Template
-	for _, text := range []string{"POST /shop.Chat/Talk", "GRPC-SEND /shop.Chat/Talk", "GRPC-RECEIVE /shop.Chat/Talk", "POST /shop.Chat/Other"} {
+	for _, text := range []string{"POST /shop.Chat/Talk", "GRPC-SEND /shop.Chat/Talk", "GRPC-RECEIVE /shop.Chat/Talk",
+		"POST /shop.Chat/Other"} {
 		template, err := endpoint.ParseTemplate(text)
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +103,8 @@ func FuzzMessages(f *testing.F) {
 			got = append(got, buffer[:n]...)
 		}
 		if !bytes.Equal(got, stream[:wantOn]) || counted != messages || up && clean != (err == io.EOF) {
-			t.Errorf("in pieces of %d, %x went on with %d messages, %v; want %x with %d, clean %v", int(piece)+1, got, counted, err, stream[:wantOn], messages, clean)
+			t.Errorf("in pieces of %d, %x went on with %d messages, %v; want %x with %d, clean %v", int(piece)+1, got,
+				counted, err, stream[:wantOn], messages, clean)
 		}
 	})
 }
@@ -112,7 +114,8 @@ func TestBytesOfMessages(t *testing.T) {
 	lim := newLimiter(t, withCalls(t, "default 1000/s burst 1000", "GRPC-SEND /shop.Chat/Talk 10/d", "UNKNOWN 1/s"))
 	of := gateway.Stream{Send: gateway.Bytes, BytesPerToken: 100, MaxMessage: 1 << 20}
 	whole := append(append(message(0), message(850)...), message(1)...) // 1, 9 and 1 tokens
-	body, _ := gateway.NewCall(lim, of, "/shop.Chat/Talk", io.NopCloser(bytes.NewReader(whole)), io.NopCloser(bytes.NewReader(nil)))
+	body, _ := gateway.NewCall(lim, of, "/shop.Chat/Talk", io.NopCloser(bytes.NewReader(whole)),
+		io.NopCloser(bytes.NewReader(nil)))
 	got, err := io.ReadAll(body)
 	if len(got) != 5+5+850 || err == nil {
 		t.Errorf("%d bytes went on, %v; want those of 2 messages and an end", len(got), err)
@@ -136,22 +139,28 @@ func TestRefusedCalls(t *testing.T) {
 		return answer
 	}
 	// What could be framed in another way is not sent on.
-	for _, media := range []string{"application/grpc-web", "application/json", "", "Application/gRPC", "application/grpcx", "text/plain; application/grpc"} {
-		if answer := post("/shop.Chat/Talk", media); answer.StatusCode != http.StatusUnsupportedMediaType && answer.StatusCode != http.StatusTooManyRequests {
+	for _, media := range []string{"application/grpc-web", "application/json", "", "Application/gRPC",
+		"application/grpcx", "text/plain; application/grpc"} {
+		if answer := post("/shop.Chat/Talk", media); answer.StatusCode != http.StatusUnsupportedMediaType &&
+			answer.StatusCode != http.StatusTooManyRequests {
 			t.Errorf("%q: %d, want 415", media, answer.StatusCode)
 		}
 	}
-	if answer := post("/shop.Chat/Talk", "application/grpc+proto"); answer.StatusCode != 200 || answer.Header.Get("Grpc-Status") != "8" ||
-		answer.Header.Get("Content-Type") != "application/grpc" || !strings.HasPrefix(answer.Header.Get("Grpc-Message"), "Limit default: 1 per 1h") || answer.Header.Get("Grpc-Retry-Pushback-Ms") == "" {
+	if answer := post("/shop.Chat/Talk", "application/grpc+proto"); answer.StatusCode != 200 ||
+		answer.Header.Get("Grpc-Status") != "8" ||
+		answer.Header.Get("Content-Type") != "application/grpc" || !strings.HasPrefix(answer.Header.Get("Grpc-Message"),
+		"Limit default: 1 per 1h") || answer.Header.Get("Grpc-Retry-Pushback-Ms") == "" {
 		t.Errorf("over the limit: %d, %v", answer.StatusCode, answer.Header)
 	}
-	if answer := post("/shop.Chat/Nothing", "application/grpc"); answer.StatusCode != 200 || answer.Header.Get("Grpc-Status") != "12" || answer.Header.Get("Grpc-Retry-Pushback-Ms") != "" {
+	if answer := post("/shop.Chat/Nothing", "application/grpc"); answer.StatusCode != 200 ||
+		answer.Header.Get("Grpc-Status") != "12" || answer.Header.Get("Grpc-Retry-Pushback-Ms") != "" {
 		t.Errorf("no such method: %d, %v", answer.StatusCode, answer.Header)
 	}
 	if answer := post("/shop.Chat/Nothing", "application/json"); answer.StatusCode != 404 {
 		t.Errorf("no such path: %d", answer.StatusCode)
 	}
-	nobody, err := http.Post(newGateway(t, "http://127.0.0.1:1").URL+"/v1/items", "application/grpc", strings.NewReader(""))
+	nobody, err := http.Post(newGateway(t, "http://127.0.0.1:1").URL+"/v1/items", "application/grpc",
+		strings.NewReader(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +171,15 @@ func TestRefusedCalls(t *testing.T) {
 }
 
 func TestStreamsThatCannotCount(t *testing.T) {
-	for text, want := range map[string]string{"GET /a": "want one with POST", "POST /a": "neither what is sent nor what is received counts", "nonsense": "Streams: "} {
+	for text, want := range map[string]string{
+		"GET /a":   "want one with POST",
+		"POST /a":  "neither what is sent nor what is received counts",
+		"nonsense": "Streams: ",
+	} {
 		_, err := gateway.New(gateway.Options{
-			Limiter: newLimiter(t, withCalls(t, "default 1/h", "UNKNOWN 1/s")), Upstream: &url.URL{Scheme: "http", Host: "h"},
-			Streams: map[string]gateway.Stream{text: {}},
+			Limiter:  newLimiter(t, withCalls(t, "default 1/h", "UNKNOWN 1/s")),
+			Upstream: &url.URL{Scheme: "http", Host: "h"},
+			Streams:  map[string]gateway.Stream{text: {}},
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -27,9 +27,13 @@ func TestTrailersSayNothingForTheHeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n1\r\nx\r\n0\r\n", announced)
-		fmt.Fprint(conn, "X-Forwarded-For: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\n"+
-			"CF-Connecting-IP: 6.6.6.6\r\nAuthorization: Basic eDp5\r\nContent-Type: text/html\r\nCookie: a=b\r\nX-Sum: 1\r\n\r\n")
+		fmt.Fprintf(conn,
+			"POST /v1/items HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n1\r\nx\r\n"+
+				"0\r\n", announced)
+		fmt.Fprint(conn, "X-Forwarded-For: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\n"+
+			"X-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\n"+
+			"CF-Connecting-IP: 6.6.6.6\r\nAuthorization: Basic eDp5\r\nContent-Type: text/html\r\nCookie: a=b\r\n"+
+			"X-Sum: 1\r\n\r\n")
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || response.StatusCode != http.StatusOK {
 			t.Fatal(response, err)

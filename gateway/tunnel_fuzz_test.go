@@ -99,7 +99,8 @@ func (p *pipe) Close() error                { return nil }
 func FuzzFrames(f *testing.F) {
 	for _, masked := range []bool{true, false} {
 		f.Add(append(frame(0x81, 3, masked), frame(0x82, 300, masked)...), uint8(1), masked)
-		f.Add(append(frame(0x01, 0, masked), append(frame(0x89, 5, masked), append(frame(0x00, 2, masked), frame(0x80, 1, masked)...)...)...), uint8(3), masked)
+		f.Add(append(frame(0x01, 0, masked), append(frame(0x89, 5, masked),
+			append(frame(0x00, 2, masked), frame(0x80, 1, masked)...)...)...), uint8(3), masked)
 		f.Add(append(frame(0xc1, 70000, masked), frame(0x88, 2, masked)...), uint8(200), masked)
 		f.Add(append(frame(0x88, 2, masked), frame(0x81, 1, masked)...), uint8(7), masked)
 		f.Add(frame(0x80, 1, masked), uint8(1), masked)
@@ -149,7 +150,8 @@ func FuzzFrames(f *testing.F) {
 			got = got[:len(wantOn)] // and our Close frame
 		}
 		if !bytes.Equal(got, wantOn) || counted != wantMessages || denied > 0 {
-			t.Errorf("in pieces of %d, %x went on with %d messages, %d denied; want %x with %d", size, got, counted, denied, wantOn, wantMessages)
+			t.Errorf("in pieces of %d, %x went on with %d messages, %d denied; want %x with %d", size, got, counted,
+				denied, wantOn, wantMessages)
 		}
 	})
 }

@@ -115,7 +115,8 @@ func (s *socket) closing(t *testing.T) (code int, reason string) {
 func (s *socket) write(p ...[]byte) { _, _ = s.Write(bytes.Join(p, nil)) }
 
 // chat opens a WebSocket through a gateway, and returns both of its ends.
-func chat(t *testing.T, of gateway.WebSocket, limiter *headgate.Limiter, change ...func(*gateway.Options)) (client, api *socket) {
+func chat(t *testing.T, of gateway.WebSocket, limiter *headgate.Limiter,
+	change ...func(*gateway.Options)) (client, api *socket) {
 	t.Helper()
 	ends := make(chan *socket, 1)
 	upstream := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +153,8 @@ func dial(t *testing.T, base, target string, header ...string) (s *socket, statu
 	if len(header) == 0 {
 		header = []string{"Upgrade: websocket", "Sec-WebSocket-Version: 13"}
 	}
-	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\n%s\r\n\r\n", target, strings.Join(header, "\r\n"))
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\n%s\r\n\r\n", target,
+		strings.Join(header, "\r\n"))
 	s = &socket{conn, bufio.NewReader(conn)}
 	response, err := http.ReadResponse(s.in, nil)
 	if err != nil {
@@ -181,27 +183,39 @@ func TestMessagesCount(t *testing.T) {
 		reason string
 	}{
 		{"messages", cost, []string{"WS-SEND /chat 2/h", "default 100/s"},
-			[][]byte{frame(text, 5, true), frame(text, 5, true), frame(text, 5, true)}, 2, 1008, "Limit WS-SEND /chat: 2 per 1h, burst 2. Retry in 29m"},
-		{"by the default rule", cost, []string{"default 1/h"}, [][]byte{frame(text, 5, true), frame(text, 5, true)}, 1, 1008, "Limit default: 1 per 1h"},
+			[][]byte{frame(text, 5, true), frame(text, 5, true), frame(text, 5, true)}, 2, 1008,
+			"Limit WS-SEND /chat: 2 per 1h, burst 2. Retry in 29m"},
+		{"by the default rule", cost, []string{"default 1/h"}, [][]byte{frame(text, 5, true), frame(text, 5, true)}, 1,
+			1008, "Limit default: 1 per 1h"},
 		{"by a rule for everything", cost, []string{"default 100/s", "* 3/h"}, // one of which the opening took
 			[][]byte{frame(text, 1, true), frame(text, 1, true), frame(text, 1, true)}, 2, 1008, "Limit *: 3 per 1h"},
 		{"fragments are one message, and control frames none", cost, []string{"WS-SEND /chat 2/h", "default 100/s"},
-			[][]byte{frame(begin, 5, true), frame(ping, 0, true), frame(more, 70000, true), frame(pong, 3, true), frame(end, 0, true), frame(text, 0, true), frame(begin, 1, true)},
+			[][]byte{frame(begin, 5, true), frame(ping, 0, true), frame(more, 70000, true), frame(pong, 3, true),
+				frame(end, 0, true), frame(text, 0, true), frame(begin, 1, true)},
 			6, 1008, "Limit WS-SEND"},
 		{"bytes", bytesCount, []string{"WS-SEND /chat 10/h", "default 100/s"}, // 1 + 5 + 4
-			[][]byte{frame(text, 1, true), frame(text, 500, true), frame(begin, 301, true), frame(end, 99, true), frame(text, 0, true)}, 4, 1008, "Limit WS-SEND"},
-		{"what no burst holds", bytesCount, []string{"WS-SEND /chat 10/h", "default 100/s"}, [][]byte{frame(text, 1001, true)}, 0, 1009, "costs more than the limit's burst"},
+			[][]byte{frame(text, 1, true), frame(text, 500, true), frame(begin, 301, true), frame(end, 99, true),
+				frame(text, 0, true)}, 4, 1008, "Limit WS-SEND"},
+		{"what no burst holds", bytesCount, []string{"WS-SEND /chat 10/h", "default 100/s"},
+			[][]byte{frame(text, 1001, true)}, 0, 1009, "costs more than the limit's burst"},
 		{"a long message", gateway.WebSocket{Send: gateway.Messages, MaxMessage: 1000}, []string{"default 100/s"},
-			[][]byte{frame(begin, 500, true), frame(more, 400, true), frame(end, 100, true)}, 2, 1009, "longer than is allowed"},
+			[][]byte{frame(begin, 500, true), frame(more, 400, true), frame(end, 100, true)}, 2, 1009,
+			"longer than is allowed"},
 		{"empty fragments", gateway.WebSocket{Send: gateway.Messages, MaxMessage: 128}, []string{"default 100/s"},
-			[][]byte{frame(begin, 0, true), bytes.Repeat(frame(more, 0, true), 30)}, 21, 1009, "longer than is allowed"},
-		{"more pings than are free", cost, []string{"default 100/s"}, [][]byte{bytes.Repeat(frame(ping, 0, true), 5000)}, -1, 1008, "Too many control frames."},
-		{"no mask", cost, []string{"default 100/s"}, [][]byte{frame(text, 5, true), frame(text, 5, false)}, 1, 1002, "not masked"},
-		{"a long way to write a length", cost, []string{"default 100/s"}, [][]byte{{text, 0xfe, 0, 5, 0, 0, 0, 0, 1, 2, 3, 4, 5}}, 0, 1002, "shortest"},
-		{"a message in a message", cost, []string{"default 100/s"}, [][]byte{frame(begin, 5, true), frame(text, 5, true)}, 1, 1002, "within another"},
+			[][]byte{frame(begin, 0, true), bytes.Repeat(frame(more, 0, true), 30)}, 21, 1009,
+			"longer than is allowed"},
+		{"more pings than are free", cost, []string{"default 100/s"},
+			[][]byte{bytes.Repeat(frame(ping, 0, true), 5000)}, -1, 1008, "Too many control frames."},
+		{"no mask", cost, []string{"default 100/s"}, [][]byte{frame(text, 5, true), frame(text, 5, false)}, 1, 1002,
+			"not masked"},
+		{"a long way to write a length", cost, []string{"default 100/s"},
+			[][]byte{{text, 0xfe, 0, 5, 0, 0, 0, 0, 1, 2, 3, 4, 5}}, 0, 1002, "shortest"},
+		{"a message in a message", cost, []string{"default 100/s"},
+			[][]byte{frame(begin, 5, true), frame(text, 5, true)}, 1, 1002, "within another"},
 		{"a long ping", cost, []string{"default 100/s"}, [][]byte{frame(ping, 126, true)}, 0, 1002, "longer than 125"},
 		{"an opcode that is none", cost, []string{"default 100/s"}, [][]byte{frame(0x83, 5, true)}, 0, 1002, "opcode"},
-		{"a huge frame", cost, []string{"default 100/s"}, [][]byte{{text, 0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, 0, 1009, "longer"},
+		{"a huge frame", cost, []string{"default 100/s"}, [][]byte{{text, 0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
+			0, 1009, "longer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client, api := chat(t, c.of, newLimiter(t, withChat(t, c.rules...)))
@@ -252,7 +266,8 @@ func TestReceivedMessagesCount(t *testing.T) {
 			t.Errorf("frame %d of the API: %x with %d bytes", i, first, len(payload))
 		}
 	}
-	if code, reason := client.closing(t); code != 1008 || !strings.HasPrefix(reason, "Limit WS-RECEIVE /chat: 2 per 1h") {
+	if code, reason := client.closing(t); code != 1008 ||
+		!strings.HasPrefix(reason, "Limit WS-RECEIVE /chat: 2 per 1h") {
 		t.Errorf("the client is told %d, %q", code, reason)
 	}
 	if code, _ := api.closing(t); code != 1008 {
@@ -270,8 +285,10 @@ func TestReceivedMessagesCount(t *testing.T) {
 func TestClosingByThemselves(t *testing.T) {
 	tunnels := new(gateway.Tunnels)
 	for range 2 {
-		client, api := chat(t, gateway.WebSocket{Send: gateway.Messages}, newLimiter(t, withChat(t, "default 100/s")), func(o *gateway.Options) { o.Tunnels = tunnels })
-		client.write(frame(text, 2, true), append([]byte{0x88, 0x82, 0, 0, 0, 0}, 0x0b, 0xb8), frame(text, 9, true)) // what follows a Close frame is dropped
+		client, api := chat(t, gateway.WebSocket{Send: gateway.Messages}, newLimiter(t, withChat(t, "default 100/s")),
+			func(o *gateway.Options) { o.Tunnels = tunnels })
+		// what follows a Close frame is dropped
+		client.write(frame(text, 2, true), append([]byte{0x88, 0x82, 0, 0, 0, 0}, 0x0b, 0xb8), frame(text, 9, true))
 		if first, _ := api.read(t); first != text {
 			t.Errorf("first the API sees %x", first)
 		}
@@ -288,7 +305,8 @@ func TestClosingByThemselves(t *testing.T) {
 		}
 		_ = client.Close()
 		// Or cut off.
-		client, api = chat(t, gateway.WebSocket{Send: gateway.Messages}, newLimiter(t, withChat(t, "default 100/s")), func(o *gateway.Options) { o.Tunnels = tunnels })
+		client, api = chat(t, gateway.WebSocket{Send: gateway.Messages}, newLimiter(t, withChat(t, "default 100/s")),
+			func(o *gateway.Options) { o.Tunnels = tunnels })
 		client.write(frame(text, 2, true)[:3])
 		_ = client.Close()
 		if _, payload := api.read(t); string(payload) != "closed" {
@@ -302,13 +320,14 @@ func TestClosingByThemselves(t *testing.T) {
 // Under a rule with algorithm leaky_bucket messages wait, and their sender with them.
 func TestMessagesWait(t *testing.T) {
 	var waited atomic.Int64
-	client, api := chat(t, gateway.WebSocket{Send: gateway.Messages}, newLimiter(t, withChat(t, "WS-SEND /chat 50/s leaky_bucket", "default 100/s")), func(o *gateway.Options) {
-		o.Limit.Decided = func(_ *http.Request, d *headgate.Decision) {
-			if d.Wait > 0 {
-				waited.Add(1)
+	client, api := chat(t, gateway.WebSocket{Send: gateway.Messages},
+		newLimiter(t, withChat(t, "WS-SEND /chat 50/s leaky_bucket", "default 100/s")), func(o *gateway.Options) {
+			o.Limit.Decided = func(_ *http.Request, d *headgate.Decision) {
+				if d.Wait > 0 {
+					waited.Add(1)
+				}
 			}
-		}
-	})
+		})
 	client.write(bytes.Repeat(frame(text, 3, true), 20))
 	for i := range 20 {
 		if first, payload := api.read(t); first != text || len(payload) != 3 {
@@ -360,7 +379,8 @@ func TestLimitsThatAreGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1000}}}, policy.CompileOptions{Endpoints: table})
+	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 1000}}},
+		policy.CompileOptions{Endpoints: table})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +423,11 @@ func TestTunnelsEnd(t *testing.T) {
 		t.Errorf("the API is told %d, want 1001", code)
 	}
 	api.write([]byte{0x88, 2, 0x03, 0xe9})
-	for name, c := range map[string]*socket{"client": client, "client of half a frame": midFrame, "client of a silent API": silent} {
+	for name, c := range map[string]*socket{
+		"client":                 client,
+		"client of half a frame": midFrame,
+		"client of a silent API": silent,
+	} {
 		if code, _ := c.closing(t); code != 1001 {
 			t.Errorf("the %s is told %d, want 1001", name, code)
 		}
@@ -434,7 +458,8 @@ func TestNothingButMessages(t *testing.T) {
 	for _, method := range []string{endpoint.Send, endpoint.Receive} {
 		response := send(t, base, method, "/chat")
 		if response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("%s is answered with %d and Allow %q, want 405 and GET, HEAD", method, response.StatusCode, response.Header.Get("Allow"))
+			t.Errorf("%s is answered with %d and Allow %q, want 405 and GET, HEAD", method, response.StatusCode,
+				response.Header.Get("Allow"))
 		}
 	}
 	if d := lim.Check(context.Background(), headgate.Request{
@@ -459,7 +484,8 @@ func TestNothingButMessages(t *testing.T) {
 	} {
 		dial(t, base, c.target, "Upgrade: "+c.offer, "Sec-WebSocket-Version: "+c.version)
 		if got := offered.Load(); got != c.want {
-			t.Errorf("%s: of the offer %q, version %s, the API sees %q, want %q", c.target, c.offer, c.version, got, c.want)
+			t.Errorf("%s: of the offer %q, version %s, the API sees %q, want %q", c.target, c.offer,
+				c.version, got, c.want)
 		}
 	}
 }
@@ -471,9 +497,10 @@ func TestWebSocketOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = gateway.New(gateway.Options{Limiter: newLimiter(t), Upstream: upstream, WebSockets: map[string]gateway.WebSocket{
-		"GET /nothing": {}, "POST /chat": {Send: gateway.Messages}, "chat": {Send: gateway.Messages},
-	}})
+	_, err = gateway.New(gateway.Options{Limiter: newLimiter(t), Upstream: upstream,
+		WebSockets: map[string]gateway.WebSocket{
+			"GET /nothing": {}, "POST /chat": {Send: gateway.Messages}, "chat": {Send: gateway.Messages},
+		}})
 	for _, want := range []string{`"GET /nothing", of which neither`, `"POST /chat", want one with GET`, `"chat"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New: %v, want %s", err, want)

@@ -15,7 +15,8 @@ func dropUpgrades(h http.Header) {
 	for _, line := range h["Upgrade"] {
 		for offer := range strings.SplitSeq(line, ",") {
 			name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(offer)), "/")
-			if name == "http" || name == "tls" || strings.HasPrefix(name, "h2") || strings.ContainsFunc(name, notPrintable) {
+			if name == "http" || name == "tls" || strings.HasPrefix(name, "h2") ||
+				strings.ContainsFunc(name, notPrintable) {
 				delete(h, "Upgrade")
 				delete(h, "Http2-Settings")
 				return

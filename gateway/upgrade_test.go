@@ -22,13 +22,16 @@ func TestNoOtherHTTPBehindTheLimiter(t *testing.T) {
 		{"websocket", "websocket"},
 		{"SPDY/3.1", "SPDY/3.1"},
 	} {
-		got := seen(t, func(*gateway.Options) {}, "Connection", "Upgrade, HTTP2-Settings", "Upgrade", c.offer, "HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")
-		if got.Get("Upgrade") != c.want || got.Get("HTTP2-Settings") != "" || (got.Get("Connection") == "Upgrade") != (c.want != "") {
+		got := seen(t, func(*gateway.Options) {}, "Connection", "Upgrade, HTTP2-Settings", "Upgrade", c.offer,
+			"HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")
+		if got.Get("Upgrade") != c.want || got.Get("HTTP2-Settings") != "" ||
+			(got.Get("Connection") == "Upgrade") != (c.want != "") {
 			t.Errorf("of the offer %q the API sees Upgrade %q, Connection %q, HTTP2-Settings %q; want %q alone",
 				c.offer, got.Get("Upgrade"), got.Get("Connection"), got.Get("HTTP2-Settings"), c.want)
 		}
 	}
-	got := seen(t, func(*gateway.Options) {}, "Connection", "Upgrade", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")
+	got := seen(t, func(*gateway.Options) {}, "Connection", "Upgrade", "Upgrade", "h2c", "HTTP2-Settings",
+		"AAMAAABkAARAAAAAAAIAAAAA")
 	if got.Get("HTTP2-Settings") != "" {
 		t.Errorf("the API sees HTTP2-Settings, which the client did not call one of the connection")
 	}

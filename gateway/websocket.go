@@ -108,7 +108,8 @@ func (g *gateway) counted(r *http.Request, target string) *http.Request {
 	if !ok {
 		return r
 	}
-	if len(offers) != 1 || !strings.EqualFold(strings.TrimSpace(offers[0]), "websocket") || !slices.Equal(r.Header["Sec-Websocket-Version"], []string{"13"}) {
+	if len(offers) != 1 || !strings.EqualFold(strings.TrimSpace(offers[0]), "websocket") ||
+		!slices.Equal(r.Header["Sec-Websocket-Version"], []string{"13"}) {
 		delete(r.Header, "Upgrade")
 		return r
 	}

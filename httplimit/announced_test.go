@@ -21,7 +21,8 @@ func (l *largest) Read(p []byte) (int, error) {
 // TestAnnouncedBodiesHoldNoMemory: a Content-Length alone must not make the
 // process hold as much as the longest body has.
 func TestAnnouncedBodiesHoldNoMemory(t *testing.T) {
-	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "email", MaxBytes: body.MostBytes}}, loginRules, httplimit.Options{})
+	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "email", MaxBytes: body.MostBytes}}, loginRules,
+		httplimit.Options{})
 	r, b := httptest.NewRequest("POST", "/v1/login", nil), &largest{}
 	r.Header.Set("Content-Type", "application/json")
 	r.Body, r.ContentLength = io.NopCloser(b), body.MostBytes
@@ -30,7 +31,8 @@ func TestAnnouncedBodiesHoldNoMemory(t *testing.T) {
 		d.ServeHTTP(httptest.NewRecorder(), r)
 	}()
 	if b.asked == 0 || b.asked > body.DefaultBytes+1 {
-		t.Errorf("%d bytes were made ready for a body of which none came, want %d at most", b.asked, body.DefaultBytes+1)
+		t.Errorf("%d bytes were made ready for a body of which none came, want %d at most", b.asked,
+			body.DefaultBytes+1)
 	}
 	text := `{"email":"a","pad":"` + strings.Repeat("x", body.MostBytes-100) + `"}`
 	if d.post("192.0.2.1", []byte(text)); d.got != text {

@@ -103,7 +103,10 @@ func TestNothingIsForgivenThatMayHaveActed(t *testing.T) {
 		"/a?answer=late": {nil, 504},
 		"/a?answer=gone": {brokenOff{}, 400},
 	} {
-		for name, o := range map[string]httplimit.Options{"rule": {}, "endpoint": {CountWhen: map[string]*policy.Statuses{"GET /a": statuses(t, "401")}}} {
+		for name, o := range map[string]httplimit.Options{
+			"rule":     {},
+			"endpoint": {CountWhen: map[string]*policy.Statuses{"GET /a": statuses(t, "401")}},
+		} {
 			rule := policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour}
 			if name == "rule" {
 				rule.CountWhen = "401"
@@ -113,7 +116,8 @@ func TestNothingIsForgivenThatMayHaveActed(t *testing.T) {
 				t.Errorf("%s is answered %d, want %d", target, got, c.status)
 			}
 			if got := ask("/a", nil); got != 429 {
-				t.Errorf("after %s of a %s that counts 401, the next request is answered %d, want 429", target, name, got)
+				t.Errorf("after %s of a %s that counts 401, the next request is answered %d, want 429",
+					target, name, got)
 			}
 		}
 	}
@@ -126,11 +130,12 @@ func TestRulesChangeUnderWay(t *testing.T) {
 		before, after policy.Rule
 		left          int // requests, of an hour's three, once it is answered 200
 	}{
-		"counts all then":   {policy.Rule{CountWhen: "404"}, policy.Rule{}, 3},
-		"counted all":       {policy.Rule{}, policy.Rule{CountWhen: "404"}, 2},
-		"counts it then":    {policy.Rule{CountWhen: "404"}, policy.Rule{CountWhen: "2xx"}, 3},
-		"a lower limit":     {policy.Rule{CountWhen: "404"}, policy.Rule{CountWhen: "404", Limit: 1}, 1},
-		"another algorithm": {policy.Rule{CountWhen: "404"}, policy.Rule{CountWhen: "404", Algorithm: policy.FixedWindow}, 3},
+		"counts all then": {policy.Rule{CountWhen: "404"}, policy.Rule{}, 3},
+		"counted all":     {policy.Rule{}, policy.Rule{CountWhen: "404"}, 2},
+		"counts it then":  {policy.Rule{CountWhen: "404"}, policy.Rule{CountWhen: "2xx"}, 3},
+		"a lower limit":   {policy.Rule{CountWhen: "404"}, policy.Rule{CountWhen: "404", Limit: 1}, 1},
+		"another algorithm": {policy.Rule{CountWhen: "404"},
+			policy.Rule{CountWhen: "404", Algorithm: policy.FixedWindow}, 3},
 	} {
 		rules := &trial.Switching{}
 		b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) { o.Policies = rules })
@@ -142,7 +147,8 @@ func TestRulesChangeUnderWay(t *testing.T) {
 			rules.Become(t, b, r)
 		}
 		become(c.before)
-		h := httplimit.Handler(b.Limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { become(c.after) }), httplimit.Options{})
+		h := httplimit.Handler(b.Limiter,
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { become(c.after) }), httplimit.Options{})
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/a", nil))
 		left := 0
 		for range 10 {
@@ -162,9 +168,11 @@ func TestRulesChangeUnderWay(t *testing.T) {
 
 // When no more can be remembered, requests count whatever they are answered, and are served.
 func TestNoRoomToForgive(t *testing.T) {
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 3, Per: time.Hour, CountWhen: "404"}},
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 3, Per: time.Hour,
+		CountWhen: "404"}},
 		func(o *headgate.Options) { o.MaxReservations = 1 })
-	held, d, err := b.WaitAnswer(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}, time.Minute)
+	held, d, err := b.WaitAnswer(context.Background(),
+		headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}, time.Minute)
 	if err != nil || !d.Allowed || held.Expires.IsZero() {
 		t.Fatalf("WaitAnswer = %+v, %v, %v", held, d.Reason, err)
 	}
@@ -184,7 +192,14 @@ func TestNoRoomToForgive(t *testing.T) {
 
 // A rule that makes requests wait counts some answers too; one whose client leaves before its turn is given back.
 func TestCountedQueue(t *testing.T) {
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 2, Algorithm: policy.LeakyBucket, CountWhen: "404"}},
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{
+		Endpoint:  "GET /a",
+		Limit:     1,
+		Per:       time.Hour,
+		Burst:     2,
+		Algorithm: policy.LeakyBucket,
+		CountWhen: "404",
+	}},
 		func(o *headgate.Options) { o.Now = nil })
 	ask := answering(b, httplimit.Options{MaxWait: -1})
 	for range 5 {
@@ -234,7 +249,8 @@ func TestCountedNeverGrants(t *testing.T) {
 			if len(open) > 0 && rng.IntN(2) == 0 {
 				i := rng.IntN(len(open))
 				status := []int{0, 200, 404, 500}[rng.IntN(4)]
-				s, err := b.SettleAnswer(context.Background(), open[i].made.ID, headgate.Answer{Actual: open[i].made.Cost, Status: status})
+				s, err := b.SettleAnswer(context.Background(), open[i].made.ID,
+					headgate.Answer{Actual: open[i].made.Cost, Status: status})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -244,7 +260,8 @@ func TestCountedNeverGrants(t *testing.T) {
 				open = append(open[:i], open[i+1:]...)
 				continue
 			}
-			made, d, err := b.WaitAnswer(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}, 2*time.Second)
+			made, d, err := b.WaitAnswer(context.Background(),
+				headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}, 2*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +289,8 @@ func TestLinesNameAnswers(t *testing.T) {
 	if err != nil || r.CountWhen != "401,403" || r.Subject != policy.SubjectIP {
 		t.Errorf("%+v, %v", r, err)
 	}
-	for _, wrong := range []string{"POST /v1/login 5/min counting", "POST /v1/login 5/min counting 700", "POST /v1/login 5/min counting 401 counting 403"} {
+	for _, wrong := range []string{"POST /v1/login 5/min counting", "POST /v1/login 5/min counting 700",
+		"POST /v1/login 5/min counting 401 counting 403"} {
 		if _, err := policy.ParseRule(wrong); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%q: %v", wrong, err)
 		}

@@ -27,9 +27,11 @@ func (subjects) Verify(_ context.Context, token string) (identity.Claims, error)
 
 func credentialDoor(t *testing.T, refuse bool) (*door, string) {
 	t.Helper()
-	who, text := trial.Holder(t, identity.Key{ID: "k1", Scopes: "GET"}, func(o *identity.Options) { o.Tokens = subjects{} })
+	who, text := trial.Holder(t, identity.Key{ID: "k1", Scopes: "GET"},
+		func(o *identity.Options) { o.Tokens = subjects{} })
 	rules := []policy.Rule{{Endpoint: policy.Default, Limit: 9, Per: time.Hour}}
-	return newDoor(t, rules, httplimit.Options{}, func(o *headgate.Options) { o.Identities, o.RefuseBadCredentials = who, refuse }), text
+	return newDoor(t, rules, httplimit.Options{},
+		func(o *headgate.Options) { o.Identities, o.RefuseBadCredentials = who, refuse }), text
 }
 
 func TestAnswersToCredentials(t *testing.T) {
@@ -46,8 +48,10 @@ func TestAnswersToCredentials(t *testing.T) {
 	}{
 		{"a good key", "GET", http.Header{"X-Api-Key": {key}}, 200, ""},
 		{"a key that is none", "GET", http.Header{"X-Api-Key": {"x"}}, 401, `Bearer error="invalid_token"`},
-		{"a bad token beside a good key", "GET", http.Header{"X-Api-Key": {key}, "Authorization": {"Bearer bad"}}, 401, `Bearer error="invalid_token"`},
-		{"a key out of its scopes", "DELETE", http.Header{"X-Api-Key": {key}}, 403, `Bearer error="insufficient_scope"`},
+		{"a bad token beside a good key", "GET", http.Header{"X-Api-Key": {key}, "Authorization": {"Bearer bad"}}, 401,
+			`Bearer error="invalid_token"`},
+		{"a key out of its scopes", "DELETE", http.Header{"X-Api-Key": {key}}, 403,
+			`Bearer error="insufficient_scope"`},
 		{"nine", "GET", many, 400, ""},
 	} {
 		served := d.served
@@ -55,8 +59,10 @@ func TestAnswersToCredentials(t *testing.T) {
 		r.Header = c.header
 		w := httptest.NewRecorder()
 		d.ServeHTTP(w, r)
-		if w.Code != c.status || w.Header().Get("Www-Authenticate") != c.challenge || (d.served > served) != (c.status == 200) {
-			t.Errorf("%s: %d, %q, %s; want %d, %q", c.name, w.Code, w.Header().Get("Www-Authenticate"), w.Body, c.status, c.challenge)
+		if w.Code != c.status || w.Header().Get("Www-Authenticate") != c.challenge ||
+			(d.served > served) != (c.status == 200) {
+			t.Errorf("%s: %d, %q, %s; want %d, %q", c.name, w.Code, w.Header().Get("Www-Authenticate"), w.Body,
+				c.status, c.challenge)
 		}
 	}
 }

@@ -20,7 +20,8 @@ import (
 
 func ExampleNew() {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/reports/{report}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "a report") })
+	mux.HandleFunc("GET /v1/reports/{report}",
+		func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "a report") })
 	// begin: lines
 	limited, err := httplimit.New(mux, "GET /v1/reports/{report} 2/h", "default 20/s burst 40")
 	if err != nil {
@@ -78,7 +79,8 @@ func ExampleNewIdentifiers() {
 		log.Fatal(err)
 	}
 	limiter, err := headgate.New(headgate.Options{
-		Endpoints: endpoints, Policies: headgate.Fixed(rules), Buckets: buckets, Identities: who, Typed: identifiers.Typed,
+		Endpoints: endpoints, Policies: headgate.Fixed(rules), Buckets: buckets, Identities: who,
+		Typed: identifiers.Typed,
 	})
 	if err != nil {
 		log.Fatal(err)

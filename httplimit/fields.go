@@ -221,7 +221,8 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision, binding
 
 // setEarly writes the fields of -07 and before: one limit, and the policies.
 func (h *handler) setEarly(header http.Header, d *headgate.Decision, rule *rendered, got *bucket.Outcome) {
-	limit, remaining, reset := strconv.FormatInt(rule.Limit, 10), strconv.FormatInt(got.Remaining, 10), strconv.FormatInt(rate.Seconds(got.ResetAfter), 10)
+	limit, remaining, reset := strconv.FormatInt(rule.Limit, 10), strconv.FormatInt(got.Remaining, 10),
+		strconv.FormatInt(rate.Seconds(got.ResetAfter), 10)
 	policies := h.policies(d, rule, func(r *rendered) string { return r.policy })
 	if h.options.Draft == Draft07 {
 		header[fieldRateLimit] = []string{"limit=" + limit + ", remaining=" + remaining + ", reset=" + reset}
@@ -233,7 +234,8 @@ func (h *handler) setEarly(header http.Header, d *headgate.Decision, rule *rende
 	} else {
 		header[fieldPolicy] = []string{policies}
 	}
-	header[fieldLimit], header[fieldRemaining], header[fieldReset] = []string{limit}, []string{remaining}, []string{reset}
+	header[fieldLimit], header[fieldRemaining], header[fieldReset] = []string{limit}, []string{remaining},
+		[]string{reset}
 }
 
 // policies lists what is written of the rules that clients are told of, or of one.

@@ -26,7 +26,8 @@ func (g *Gate) Open(lim *headgate.Limiter, o Options) error {
 	case len(o.CountWhen) > 0:
 		return errors.New("CountWhen is set, want none: a Gate does not see answers")
 	case o.Identifiers.countFailures():
-		return errors.New("Identifiers has a login with CountFailures, want none: a Gate does not see which logins fail")
+		return errors.New(
+			"Identifiers has a login with CountFailures, want none: a Gate does not see which logins fail")
 	}
 	g.door.Store(newHandler(lim, nil, o))
 	return nil

@@ -33,7 +33,8 @@ func TestGate(t *testing.T) {
 		text, _ := io.ReadAll(r.Body)
 		r.Body.Close()
 		if r.StatusCode != want || !strings.HasPrefix(r.Header.Get(field), value) {
-			t.Errorf("as %q: %d with %s %q, want %d and %q…; %s", user, r.StatusCode, field, r.Header.Get(field), want, value, text)
+			t.Errorf("as %q: %d with %s %q, want %d and %q…; %s", user, r.StatusCode, field, r.Header.Get(field),
+				want, value, text)
 		}
 	}
 	get(503, "Retry-After", "5")
@@ -61,12 +62,14 @@ func TestGateSeesNoResponses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var gate httplimit.Gate
-	if err := gate.Open(lim, httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField}}); err == nil || !strings.Contains(err.Error(), "Reserve is set") {
+	if err := gate.Open(lim, httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField}}); err == nil ||
+		!strings.Contains(err.Error(), "Reserve is set") {
 		t.Errorf("with Reserve: %v", err)
 	}
 	for _, failures := range []bool{false, true} {
 		ids, err := httplimit.NewIdentifiers(httplimit.IdentifierOptions{
-			Endpoints: lim.Endpoints(), Logins: []httplimit.Login{{Endpoint: "POST /login", Field: body.Field{Name: "user"}, CountFailures: failures}},
+			Endpoints: lim.Endpoints(), Logins: []httplimit.Login{{Endpoint: "POST /login",
+				Field: body.Field{Name: "user"}, CountFailures: failures}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -83,10 +86,11 @@ func TestRefuseAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httplimit.Handler(lim, http.NotFoundHandler(), httplimit.Options{Refuse: func(w http.ResponseWriter, _ *http.Request, d *headgate.Decision) {
-		w.WriteHeader(http.StatusTeapot)
-		_, _ = io.WriteString(w, d.Reason.String())
-	}})
+	h := httplimit.Handler(lim, http.NotFoundHandler(),
+		httplimit.Options{Refuse: func(w http.ResponseWriter, _ *http.Request, d *headgate.Decision) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(w, d.Reason.String())
+		}})
 	for _, want := range []int{404, 418} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/a", nil))

@@ -140,11 +140,13 @@ func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 // HandlerOfTargets is Handler for a next that sends requests on: it is given the
 // target that was charged, in origin form, and has to send that one and no
 // other reading of r.
-func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string), o Options) http.Handler {
+func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string),
+	o Options) http.Handler {
 	return newHandler(lim, next, o)
 }
 
-func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string), o Options) *handler {
+func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string),
+	o Options) *handler {
 	if o.Peer == nil {
 		o.Peer = Peer
 	}

@@ -45,7 +45,8 @@ func newDoor(t testing.TB, rules []policy.Rule, o httplimit.Options, change ...f
 	return d
 }
 
-func newLimiter(t testing.TB, rules []policy.Rule, now func() time.Time, change ...func(*headgate.Options)) (*headgate.Limiter, *endpoint.Table) {
+func newLimiter(t testing.TB, rules []policy.Rule, now func() time.Time,
+	change ...func(*headgate.Options)) (*headgate.Limiter, *endpoint.Table) {
 	t.Helper()
 	var templates []endpoint.Template
 	for _, text := range []string{"GET /v1/items/{id}", "POST /v1/items", "DELETE /v1/items/{id}"} {
@@ -125,13 +126,15 @@ func TestAllowedResponsesCarryTheBudget(t *testing.T) {
 // What a browser's script may not read is as good as not sent to it.
 func TestEveryFieldOfOursIsExposed(t *testing.T) {
 	for _, legacy := range []httplimit.Dialect{httplimit.NoLegacy, httplimit.DeltaSeconds, httplimit.EpochSeconds} {
-		d := newDoor(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: time.Minute}}, httplimit.Options{Legacy: legacy})
+		d := newDoor(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: time.Minute}},
+			httplimit.Options{Legacy: legacy})
 		for range 2 {
 			w := d.do("GET", "/v1/items/1", "Origin", "https://shop.example")
 			exposed := strings.ToLower(w.Header().Get("Access-Control-Expose-Headers"))
 			for name := range w.Header() {
 				switch name {
-				case "Access-Control-Expose-Headers", "Cache-Control", "Content-Length", "Content-Type", "Vary", "X-Content-Type-Options":
+				case "Access-Control-Expose-Headers", "Cache-Control", "Content-Length", "Content-Type", "Vary",
+					"X-Content-Type-Options":
 					continue
 				}
 				if !strings.Contains(exposed+",", strings.ToLower(name)+",") {
@@ -184,7 +187,8 @@ func TestDeniedResponsesSayWhyAndHowLong(t *testing.T) {
 // A client that waits what Retry-After says is served, whatever the rate.
 func TestRetryAfterIsNeverTooEarly(t *testing.T) {
 	for _, rule := range []policy.Rule{
-		{Limit: 1}, {Limit: 3}, {Limit: 7, Per: time.Minute}, {Limit: 1000, Burst: 1}, {Limit: 1, Per: time.Hour}, {Limit: 999, Per: 1000 * time.Second},
+		{Limit: 1}, {Limit: 3}, {Limit: 7, Per: time.Minute}, {Limit: 1000, Burst: 1}, {Limit: 1, Per: time.Hour},
+		{Limit: 999, Per: 1000 * time.Second},
 	} {
 		rule.Endpoint = "GET /v1/items/{id}"
 		d := newDoor(t, []policy.Rule{rule}, httplimit.Options{})
@@ -195,7 +199,8 @@ func TestRetryAfterIsNeverTooEarly(t *testing.T) {
 			}
 			var seconds int
 			if _, err := fmt.Sscan(w.Header().Get("Retry-After"), &seconds); err != nil || seconds < 1 {
-				t.Fatalf("%d per %v: Retry-After = %q, want a whole number above 0", rule.Limit, rule.Per, w.Header().Get("Retry-After"))
+				t.Fatalf("%d per %v: Retry-After = %q, want a whole number above 0", rule.Limit, rule.Per,
+					w.Header().Get("Retry-After"))
 			}
 			d.now = d.now.Add(time.Duration(seconds) * time.Second)
 			if w := d.do("GET", "/v1/items/1"); w.Code != http.StatusOK {
@@ -217,10 +222,13 @@ func TestRefusalsByReason(t *testing.T) {
 		detail         string
 	}{
 		"unknown endpoint": {"GET", "/v2/nothing", nil, 404, "Retry-After", "", "No endpoint has this path."},
-		"unknown method":   {"PATCH", "/v1/items/1", nil, 405, "Allow", "DELETE, GET, HEAD", "This path has no such method."},
-		"invalid target":   {"GET", "/v1/items/%00", nil, 400, "Allow", "", "The request target holds an encoded control byte."},
-		"no policies":      {"GET", "/v1/items/1", noPolicies, 503, "Retry-After", "5", "No limits have been loaded yet."},
-		"no rule":          {"GET", "/v1/items/1", denyUnruled, 403, "Retry-After", "", "No rate limit rule covers this endpoint"},
+		"unknown method": {"PATCH", "/v1/items/1", nil, 405, "Allow", "DELETE, GET, HEAD",
+			"This path has no such method."},
+		"invalid target": {"GET", "/v1/items/%00", nil, 400, "Allow", "",
+			"The request target holds an encoded control byte."},
+		"no policies": {"GET", "/v1/items/1", noPolicies, 503, "Retry-After", "5", "No limits have been loaded yet."},
+		"no rule": {"GET", "/v1/items/1", denyUnruled, 403, "Retry-After", "",
+			"No rate limit rule covers this endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.change == nil {
@@ -288,8 +296,10 @@ func TestShadowRulesAreNotAdvertised(t *testing.T) {
 
 func TestPeer(t *testing.T) {
 	for remote, want := range map[string]string{
-		"192.0.2.7:1234": "192.0.2.7", "[2001:db8::1%eth0]:1": "2001:db8::1%eth0", "192.0.2.7": "192.0.2.7", "@": "invalid IP", "": "invalid IP",
-		"2001:db8::1": "2001:db8::1", "::": "::", "[::1]": "invalid IP", ":80": "invalid IP", "192.0.2.7:99999": "invalid IP", "192.0.2.7:x": "invalid IP",
+		"192.0.2.7:1234": "192.0.2.7", "[2001:db8::1%eth0]:1": "2001:db8::1%eth0", "192.0.2.7": "192.0.2.7",
+		"@": "invalid IP", "": "invalid IP",
+		"2001:db8::1": "2001:db8::1", "::": "::", "[::1]": "invalid IP", ":80": "invalid IP",
+		"192.0.2.7:99999": "invalid IP", "192.0.2.7:x": "invalid IP",
 	} {
 		if got := httplimit.Peer(&http.Request{RemoteAddr: remote}); got.String() != want {
 			t.Errorf("Peer(%q) = %v, want %v", remote, got, want)
@@ -298,10 +308,11 @@ func TestPeer(t *testing.T) {
 }
 
 func TestIdentifierReachesTheRules(t *testing.T) {
-	d := newDoor(t, []policy.Rule{{Endpoint: "POST /v1/items", Limit: 1, Subject: policy.SubjectIdentifier}}, httplimit.Options{
-		Identifier: func(r *http.Request) string { return r.Header.Get("X-User") },
-		Peer:       func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
-	})
+	d := newDoor(t, []policy.Rule{{Endpoint: "POST /v1/items", Limit: 1, Subject: policy.SubjectIdentifier}},
+		httplimit.Options{
+			Identifier: func(r *http.Request) string { return r.Header.Get("X-User") },
+			Peer:       func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
+		})
 	for i, c := range []struct {
 		user string
 		want int
@@ -340,9 +351,13 @@ func Example() {
 // Times that are longer than can be told are told as the longest, never as none.
 func TestTimesThatSaturate(t *testing.T) {
 	const ages = 200 * 365 * 24 * time.Hour
-	for dialect, want := range map[httplimit.Dialect]string{httplimit.DeltaSeconds: "9223372037", httplimit.EpochSeconds: "9223372037"} {
+	for dialect, want := range map[httplimit.Dialect]string{
+		httplimit.DeltaSeconds: "9223372037",
+		httplimit.EpochSeconds: "9223372037",
+	} {
 		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Burst: 2, Per: ages}}, nil)
-		h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{Legacy: dialect, Now: func() time.Time { return epoch }})
+		h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			httplimit.Options{Legacy: dialect, Now: func() time.Time { return epoch }})
 		var w *httptest.ResponseRecorder
 		for range 2 {
 			w = httptest.NewRecorder()

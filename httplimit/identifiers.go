@@ -105,7 +105,11 @@ func (s *Identifiers) Prepare(o IdentifierOptions) (use func(), err error) {
 	if o.Endpoints == nil {
 		return nil, errors.New("identifiers: Endpoints is nil, want the Limiter's")
 	}
-	all := &logins{table: o.Endpoints, at: map[endpoint.ID]*login{}, reserve: Reserve{Timeout: o.Timeout, Failed: o.Failed}}
+	all := &logins{
+		table:   o.Endpoints,
+		at:      map[endpoint.ID]*login{},
+		reserve: Reserve{Timeout: o.Timeout, Failed: o.Failed},
+	}
 	var errs []error
 	for i, l := range o.Logins {
 		id, made, err := s.compile(o.Endpoints, l)
@@ -151,7 +155,8 @@ func (s *Identifiers) compile(table *endpoint.Table, l Login) (endpoint.ID, *log
 	}
 	for _, status := range l.FailureStatuses {
 		if status < 200 || status > 499 {
-			errs = append(errs, fmt.Errorf("FailureStatuses has %d, want 200 to 499; 500 and above count always", status))
+			errs = append(errs, fmt.Errorf("FailureStatuses has %d, want 200 to 499; 500 and above count always",
+				status))
 		}
 	}
 	if len(l.FailureStatuses) > 0 && !l.CountFailures {
@@ -244,7 +249,10 @@ func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headga
 		if errors.Is(bodyError(r), os.ErrDeadlineExceeded) {
 			l.faults[body.Unread].Add(1)
 			w.Header().Set("Connection", "close") // the rest may come as the next request otherwise
-			problem.Write(w, r, problem.Details{Status: http.StatusRequestTimeout, Detail: "The body of the request took too long to arrive."})
+			problem.Write(w, r, problem.Details{
+				Status: http.StatusRequestTimeout,
+				Detail: "The body of the request took too long to arrive.",
+			})
 			return false
 		}
 		if fault == body.None {

@@ -68,7 +68,8 @@ func newLogins(t testing.TB, l httplimit.Login, rules []policy.Rule, o httplimit
 	d := &logins{}
 	l.Endpoint = loginEndpoint
 	var err4, err5 error
-	d.Identifiers, err4 = httplimit.NewIdentifiers(httplimit.IdentifierOptions{Endpoints: table, Logins: []httplimit.Login{l}})
+	d.Identifiers, err4 = httplimit.NewIdentifiers(httplimit.IdentifierOptions{Endpoints: table,
+		Logins: []httplimit.Login{l}})
 	if err := errors.Join(problems.Err(), err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,8 @@ func (d *logins) post(from string, text []byte, header ...string) *httptest.Resp
 func (d *logins) left(t testing.TB, identifier string) int64 {
 	t.Helper()
 	subject := policy.SubjectIdentifier
-	in, err := inspect.Find(context.Background(), d.lim, inspect.Query{Endpoint: loginEndpoint, Identifier: identifier, Subject: &subject})
+	in, err := inspect.Find(context.Background(), d.lim, inspect.Query{Endpoint: loginEndpoint, Identifier: identifier,
+		Subject: &subject})
 	if err != nil || len(in.Buckets) != 1 {
 		t.Fatalf("Inspect = %+v, %v", in, err)
 	}
@@ -139,7 +141,8 @@ func TestJSONVectorsThroughTheHandler(t *testing.T) {
 		t.Fatalf("%d vectors, %v", len(files), err)
 	}
 	rules := []policy.Rule{{Endpoint: loginEndpoint, Limit: 5000, Per: time.Hour, Subject: policy.SubjectIdentifier}}
-	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user", MaxBytes: body.MostBytes}}, rules, httplimit.Options{})
+	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user", MaxBytes: body.MostBytes}}, rules,
+		httplimit.Options{})
 	taken := int64(0)
 	for _, file := range files {
 		name := filepath.Base(file)
@@ -151,7 +154,8 @@ func TestJSONVectorsThroughTheHandler(t *testing.T) {
 			t.Helper()
 			w := d.post("192.0.2.7", text)
 			if w.Code != http.StatusOK || d.got != string(text) || d.strict() == identified {
-				t.Errorf("%s: %d, body kept: %v, strict: %v, want 200, kept, %v", name, w.Code, d.got == string(text), d.strict(), !identified)
+				t.Errorf("%s: %d, body kept: %v, strict: %v, want 200, kept, %v", name, w.Code, d.got == string(text),
+					d.strict(), !identified)
 			}
 			if identified {
 				taken++
@@ -167,7 +171,8 @@ func TestJSONVectorsThroughTheHandler(t *testing.T) {
 	}
 	deep := []byte(`{"user":` + strings.Repeat("[", 100_000))
 	before := d.Faults(body.Kind) + d.Faults(body.Depth)
-	if w := d.post("192.0.2.8", deep); w.Code != http.StatusOK || !d.strict() || d.got != string(deep) || d.Faults(body.Kind)+d.Faults(body.Depth) != before+1 {
+	if w := d.post("192.0.2.8", deep); w.Code != http.StatusOK || !d.strict() || d.got != string(deep) ||
+		d.Faults(body.Kind)+d.Faults(body.Depth) != before+1 {
 		t.Errorf("100,000 opening arrays: %d, strict: %v, want passed on the strict way", w.Code, d.strict())
 	}
 }
@@ -181,7 +186,8 @@ func TestMalformedBodiesGainNothing(t *testing.T) {
 	}{
 		"no type":      {`{"user":"victim"}`, []string{"Content-Type", ""}},
 		"another type": {`{"user":"victim"}`, []string{"Content-Type", "text/plain"}},
-		"multipart":    {"--x\r\nContent-Disposition: form-data; name=user\r\n\r\nvictim\r\n--x--\r\n", []string{"Content-Type", "multipart/form-data; boundary=x"}},
+		"multipart": {"--x\r\nContent-Disposition: form-data; name=user\r\n\r\nvictim\r\n--x--\r\n",
+			[]string{"Content-Type", "multipart/form-data; boundary=x"}},
 		"charset":      {`{"user":"victim"}`, []string{"Content-Type", "application/json; charset=utf-16"}},
 		"compressed":   {`{"user":"victim"}`, []string{"Content-Encoding", "gzip"}},
 		"twice":        {`{"user":"nobody","user":"victim"}`, nil},
@@ -208,10 +214,13 @@ func TestMalformedBodiesGainNothing(t *testing.T) {
 			t.Errorf("%s: %d admitted from 60 addresses, want 5", name, admitted)
 		}
 		if w := d.post("192.0.2.7", []byte(`{"user":"victim"}`)); w.Code != http.StatusOK || d.left(t, "victim") != 4 {
-			t.Errorf("%s: the victim is answered with %d and has %d left, want 200 and 4", name, w.Code, d.left(t, "victim"))
+			t.Errorf("%s: the victim is answered with %d and has %d left, want 200 and 4", name, w.Code,
+				d.left(t, "victim"))
 		}
-		reject := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, Reject: true}, loginRules, httplimit.Options{})
-		if w := reject.post("192.0.2.7", []byte(c.text), c.header...); w.Code != http.StatusBadRequest || reject.last != nil {
+		reject := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, Reject: true}, loginRules,
+			httplimit.Options{})
+		if w := reject.post("192.0.2.7", []byte(c.text), c.header...); w.Code != http.StatusBadRequest ||
+			reject.last != nil {
 			t.Errorf("%s under Reject: %d, want 400 before any limit", name, w.Code)
 		}
 	}
@@ -241,12 +250,18 @@ func (*touched) Close() error                 { return nil }
 
 func TestOtherEndpointsAreNotTouched(t *testing.T) {
 	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}}, loginRules, httplimit.Options{})
-	for target, method := range map[string]string{"/v1/items": "POST", "/v1/nothing": "POST", "/v1/login%00": "POST", "/v1/login": "PUT"} {
+	for target, method := range map[string]string{
+		"/v1/items":    "POST",
+		"/v1/nothing":  "POST",
+		"/v1/login%00": "POST",
+		"/v1/login":    "PUT",
+	} {
 		b := &touched{Reader: strings.NewReader(`{"user":"alice"}`)}
 		r := at(httptest.NewRequest(method, "/", nil), target)
 		r.Body, r.ContentLength = b, 16
 		r.Header.Set("Content-Type", "application/json")
-		h := httplimit.Handler(d.lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{Identifiers: d.Identifiers})
+		h := httplimit.Handler(d.lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			httplimit.Options{Identifiers: d.Identifiers})
 		h.ServeHTTP(httptest.NewRecorder(), r)
 		if b.reads != 0 || d.strict() {
 			t.Errorf("%s %s: the body is read %d times, strict: %v", method, target, b.reads, d.strict())
@@ -270,7 +285,8 @@ func TestBodiesAreReplayed(t *testing.T) {
 		text := head + strings.Repeat("y", size-len(head)-2) + `"}`
 		for name, reader := range map[string]io.Reader{
 			"known": strings.NewReader(text), "chunked": struct{ io.Reader }{strings.NewReader(text)},
-			"byte by byte": iotest.OneByteReader(strings.NewReader(text)), "end with data": iotest.DataErrReader(strings.NewReader(text)),
+			"byte by byte":  iotest.OneByteReader(strings.NewReader(text)),
+			"end with data": iotest.DataErrReader(strings.NewReader(text)),
 		} {
 			d := newLogins(t, httplimit.Login{Field: f}, loginRules, httplimit.Options{})
 			r := httptest.NewRequest("POST", "/v1/login", reader)
@@ -286,7 +302,8 @@ func TestBodiesAreReplayed(t *testing.T) {
 		}
 	}
 	d := newLogins(t, httplimit.Login{Field: f}, loginRules, httplimit.Options{})
-	r := httptest.NewRequest("POST", "/v1/login", io.MultiReader(strings.NewReader(`{"user":"al`), iotest.ErrReader(errors.New("gone"))))
+	r := httptest.NewRequest("POST", "/v1/login",
+		io.MultiReader(strings.NewReader(`{"user":"al`), iotest.ErrReader(errors.New("gone"))))
 	r.Header.Set("Content-Type", "application/json")
 	func() {
 		defer func() { _ = recover() }() // the API aborts
@@ -341,7 +358,8 @@ func TestExpectContinueAndChunksOverASocket(t *testing.T) {
 	address := d.serve(t)
 	const head = "POST /v1/login HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
 	got := exchange(t, address, head+"Expect: 100-continue\r\nContent-Length: 16\r\n\r\n", `{"user":"alice"}`)
-	if !strings.HasPrefix(got, "HTTP/1.1 100 Continue\r\n\r\n") || !strings.Contains(got, "HTTP/1.1 200 OK") || d.left(t, "alice") != 4 {
+	if !strings.HasPrefix(got, "HTTP/1.1 100 Continue\r\n\r\n") || !strings.Contains(got, "HTTP/1.1 200 OK") ||
+		d.left(t, "alice") != 4 {
 		t.Errorf("Expect: 100-continue: %q", got)
 	}
 	got = exchange(t, address, head+"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"use\r\nb\r\nr\":\"alice\"}\r\n0\r\n\r\n")
@@ -351,10 +369,13 @@ func TestExpectContinueAndChunksOverASocket(t *testing.T) {
 }
 
 func TestSlowBodiesAreGivenUp(t *testing.T) {
-	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, ReadTimeout: 20 * time.Millisecond}, loginRules, httplimit.Options{})
+	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, ReadTimeout: 20 * time.Millisecond}, loginRules,
+		httplimit.Options{})
 	address := d.serve(t)
-	got := exchange(t, address, "POST /v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"user\"")
-	if !strings.HasPrefix(got, "HTTP/1.1 408 ") || !strings.Contains(got, "Connection: close") || d.last != nil || d.got != "" {
+	got := exchange(t, address,
+		"POST /v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{\"user\"")
+	if !strings.HasPrefix(got, "HTTP/1.1 408 ") || !strings.Contains(got, "Connection: close") ||
+		d.last != nil || d.got != "" {
 		t.Errorf("a body that stalls: %q, limited: %v, the API got %q", got, d.last != nil, d.got)
 	}
 }
@@ -375,15 +396,18 @@ func TestDeadlinesAreTheBodys(t *testing.T) {
 		set    int
 		zero   bool // the last one is none
 	}{
-		"the server has none": {0, 2, true}, "the server's is later": {time.Hour, 2, false}, "the server's is sooner": {time.Second, 0, false},
+		"the server has none": {0, 2, true}, "the server's is later": {time.Hour, 2, false},
+		"the server's is sooner": {time.Second, 0, false},
 	} {
-		d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, ReadTimeout: time.Minute}, loginRules, httplimit.Options{})
+		d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, ReadTimeout: time.Minute}, loginRules,
+			httplimit.Options{})
 		ctx := context.WithValue(context.Background(), http.ServerContextKey, &http.Server{ReadTimeout: c.server})
 		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/login", strings.NewReader(`{"user":"alice"}`))
 		r.Header.Set("Content-Type", "application/json")
 		w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
 		d.ServeHTTP(w, r)
-		if len(w.set) != c.set || c.set > 0 && (w.set[0].IsZero() || w.set[1].IsZero() != c.zero || !c.zero && !w.set[1].After(w.set[0])) {
+		if len(w.set) != c.set || c.set > 0 && (w.set[0].IsZero() || w.set[1].IsZero() != c.zero ||
+			!c.zero && !w.set[1].After(w.set[0])) {
 			t.Errorf("%s: deadlines %v", name, w.set)
 		}
 	}
@@ -395,23 +419,35 @@ func TestOnlyFailuresCount(t *testing.T) {
 		api      http.HandlerFunc
 		left     int64
 	}{
-		"200":                  {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }, 5},
-		"200 by default":       {nil, func(http.ResponseWriter, *http.Request) {}, 5},
-		"200 by a body":        {nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "welcome") }, 5},
-		"204":                  {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 5},
-		"103 and 200":          {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(200) }, 5},
-		"401":                  {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, 4},
-		"302 says nothing":     {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }, 4},
-		"422":                  {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(422) }, 4},
-		"500":                  {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 4},
-		"the first one counts": {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401); w.WriteHeader(200) }, 4},
-		"aborted":              {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) }, 4},
-		"302 is no failure":    {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }, 5},
-		"422 is no failure":    {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(422) }, 5},
-		"403 is one":           {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, 4},
-		"502 is always one":    {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, 4},
+		"200":            {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }, 5},
+		"200 by default": {nil, func(http.ResponseWriter, *http.Request) {}, 5},
+		"200 by a body": {nil, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "welcome")
+		}, 5},
+		"204": {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 5},
+		"103 and 200": {nil, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(103)
+			w.WriteHeader(200)
+		}, 5},
+		"401":              {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, 4},
+		"302 says nothing": {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }, 4},
+		"422":              {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(422) }, 4},
+		"500":              {nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 4},
+		"the first one counts": {nil, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(401)
+			w.WriteHeader(200)
+		}, 4},
+		"aborted": {nil, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			panic(http.ErrAbortHandler)
+		}, 4},
+		"302 is no failure": {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }, 5},
+		"422 is no failure": {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(422) }, 5},
+		"403 is one":        {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, 4},
+		"502 is always one": {[]int{401, 403}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, 4},
 	} {
-		d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, CountFailures: true, FailureStatuses: c.statuses}, loginRules, httplimit.Options{})
+		d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, CountFailures: true,
+			FailureStatuses: c.statuses}, loginRules, httplimit.Options{})
 		d.api = c.api
 		func() {
 			defer func() { _ = recover() }()
@@ -429,7 +465,8 @@ func TestOnlyFailuresCount(t *testing.T) {
 // Attempts under way count: however many come at once, the budget's are let
 // through.
 func TestParallelAttemptsAreBounded(t *testing.T) {
-	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, CountFailures: true}, loginRules, httplimit.Options{})
+	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, CountFailures: true}, loginRules,
+		httplimit.Options{})
 	release, arrived := make(chan struct{}), make(chan struct{}, 50)
 	d.api = func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release }
 	codes := make(chan int, 50)
@@ -461,7 +498,8 @@ func TestParallelAttemptsAreBounded(t *testing.T) {
 // With Reserve, a failure pays what the response says, a success nothing but to
 // the rules for all endpoints.
 func TestFailuresPayTheirCost(t *testing.T) {
-	rules := append([]policy.Rule{{Endpoint: policy.All, Limit: 20, Per: time.Hour, Subject: policy.SubjectIdentifier}}, loginRules[1])
+	rules := append([]policy.Rule{{Endpoint: policy.All, Limit: 20, Per: time.Hour, Subject: policy.SubjectIdentifier}},
+		loginRules[1])
 	d := newLogins(t, httplimit.Login{Field: body.Field{Name: "user"}, CountFailures: true}, rules,
 		httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField}})
 	status := 200
@@ -502,7 +540,8 @@ func TestNewIdentifiersNamesEveryFault(t *testing.T) {
 	}})
 	for _, want := range []string{
 		`identifiers[0] (POST /v1/item): Endpoint is "POST /v1/item", want one that the table has, such as "POST /v1/items"`,
-		`identifiers[1] (POST /v1/items): Name is ""`, "ReadTimeout is -1ns", "FailureStatuses has 500, want 200 to 499", "want CountFailures set too",
+		`identifiers[1] (POST /v1/items): Name is ""`, "ReadTimeout is -1ns",
+		"FailureStatuses has 500, want 200 to 499", "want CountFailures set too",
 		`identifiers[3] (DELETE /v1/items/{id}): Endpoint is "DELETE /v1/items/{id}", which stands twice`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -519,7 +558,8 @@ func BenchmarkLogin(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			rules := []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 40, Subject: policy.SubjectIdentifier}}
 			d := newLogins(b, httplimit.Login{Field: body.Field{Name: "user"}}, rules, httplimit.Options{})
-			h := httplimit.Handler(d.lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{Identifiers: d.Identifiers, OmitFields: true})
+			h := httplimit.Handler(d.lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+				httplimit.Options{Identifiers: d.Identifiers, OmitFields: true})
 			text := []byte(`{"user":"alice","pad":"` + strings.Repeat("x", 1000) + `"}`)
 			r := httptest.NewRequest("POST", target, nil)
 			r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), 1).String()

@@ -138,9 +138,10 @@ func replace(header http.Header, name string, lines []string) {
 
 // quota is what the fields of a server say of one limit.
 type quota struct {
-	name                    string
-	item, policy, partition string // members of RateLimit, RateLimit-Policy and RateLimit-Partition; empty if there is none
-	left, until             int64  // until: in seconds, 0 if it is not said
+	name string
+	// members of RateLimit, RateLimit-Policy and RateLimit-Partition; empty if there is none
+	item, policy, partition string
+	left, until             int64 // until: in seconds, 0 if it is not said
 }
 
 // tighter reports whether a client has to know of q rather than of other.
@@ -165,9 +166,11 @@ func (h *handler) mergeLists(header, theirs http.Header) {
 	}
 	var items, policies, partitions []string
 	for i := range kept {
-		items, policies, partitions = appendMember(items, kept[i].item), appendMember(policies, kept[i].policy), appendMember(partitions, kept[i].partition)
+		items, policies, partitions = appendMember(items, kept[i].item), appendMember(policies, kept[i].policy),
+			appendMember(partitions, kept[i].partition)
 	}
-	for name, members := range map[string][]string{fieldRateLimit: items, fieldPolicy: policies, fieldPartition: partitions} {
+	for name, members := range map[string][]string{fieldRateLimit: items, fieldPolicy: policies,
+		fieldPartition: partitions} {
 		delete(header, name)
 		if len(members) > 0 {
 			header[name] = []string{strings.Join(members, ", ")}
@@ -184,7 +187,8 @@ func appendMember(to []string, member string) []string {
 
 // quotas reads Lists of limits, in the words of either version, and writes them in those of this door's.
 func (h *handler) quotas(header http.Header) (all []quota) {
-	items, policies, partitions := members(header, fieldRateLimit), members(header, fieldPolicy), members(header, fieldPartition)
+	items, policies, partitions := members(header, fieldRateLimit), members(header, fieldPolicy),
+		members(header, fieldPartition)
 	for _, item := range items {
 		q := quota{name: item.Name}
 		var said, renamed bool
@@ -207,7 +211,8 @@ func (h *handler) quotas(header http.Header) (all []quota) {
 		all = append(all, q)
 	}
 	for i := range policies { // that are described, and nothing said of what is left
-		if name := policies[i].Name; !slices.ContainsFunc(items, func(item sfv.Item) bool { return item.Name == name }) {
+		if name := policies[i].Name; !slices.ContainsFunc(items,
+			func(item sfv.Item) bool { return item.Name == name }) {
 			all = append(all, quota{name: name, policy: written(&policies[i]), left: math.MaxInt64})
 		}
 	}

@@ -14,7 +14,8 @@ import (
 
 // noTarget is what a client is told whose request has no target that Target
 // accepts.
-const noTarget = "The request target is neither a path that starts with / nor a whole http or https URL, or it was changed on its way."
+const noTarget = "The request target is neither a path that starts with / nor a whole http or https URL, or it was " +
+	"changed on its way."
 
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, d *headgate.Decision) {
 	why, header := refusal.Of(d), w.Header()

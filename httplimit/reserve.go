@@ -230,7 +230,8 @@ func (m *meter) unannounce(header http.Header, announced []string) {
 	found := false
 	for _, line := range announced {
 		names := strings.Split(line, ",")
-		others := slices.DeleteFunc(names, func(name string) bool { return http.CanonicalHeaderKey(strings.TrimSpace(name)) == m.field })
+		others := slices.DeleteFunc(names,
+			func(name string) bool { return http.CanonicalHeaderKey(strings.TrimSpace(name)) == m.field })
 		if len(others) == len(names) {
 			kept = append(kept, line)
 			continue

@@ -23,9 +23,11 @@ import (
 
 // metered serves one handler behind a limiter of 1000 tokens an hour and tells
 // how many are left.
-func metered(t *testing.T, o httplimit.Options, handler http.HandlerFunc, change ...func(*headgate.Options)) (*httptest.Server, func() int64) {
+func metered(t *testing.T, o httplimit.Options, handler http.HandlerFunc,
+	change ...func(*headgate.Options)) (*httptest.Server, func() int64) {
 	t.Helper()
-	lim, _ := newLimiter(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1000, Per: time.Hour, Subject: policy.SubjectEndpoint}},
+	lim, _ := newLimiter(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1000, Per: time.Hour,
+		Subject: policy.SubjectEndpoint}},
 		func() time.Time { return epoch }, change...)
 	limited := httplimit.Handler(lim, handler, o)
 	var serving sync.RWMutex // held for reading by every request, until it is settled
@@ -99,14 +101,24 @@ func TestRequestsPayWhatTheyCost(t *testing.T) {
 		"the field and no body":         {field, []func(http.ResponseWriter){set("40")}, 40, ""},
 		"a field that is no number":     {field, []func(http.ResponseWriter){set("many"), write(5)}, 100, ""},
 		"a field below zero":            {field, []func(http.ResponseWriter){set("-1"), write(5)}, 100, ""},
-		"a field that overflows":        {field, []func(http.ResponseWriter){set("99999999999999999999"), write(5)}, 100, ""},
-		"a status of its own":           {field, []func(http.ResponseWriter){set("40"), func(w http.ResponseWriter) { w.WriteHeader(201) }, write(5)}, 40, ""},
-		"early hints first":             {field, []func(http.ResponseWriter){set("40"), func(w http.ResponseWriter) { w.WriteHeader(103) }, write(5)}, 40, ""},
-		"a stream":                      {field, []func(http.ResponseWriter){write(5), flush, write(5), oldFlush, set("250")}, 250, ""},
-		"a stream that flushes first":   {field, []func(http.ResponseWriter){set("1"), flush, write(5), set("250")}, 250, ""},
-		"an announced trailer":          {field, []func(http.ResponseWriter){announce("X-Headgate-Cost"), write(5), set("250")}, 250, ""},
-		"announced among others": {field, []func(http.ResponseWriter){announce("X-Sum, x-headgate-cost", "X-Other"), write(5), set("250"),
-			func(w http.ResponseWriter) { w.Header().Set("X-Sum", "7"); w.Header().Set("X-Other", "8") }}, 250, "X-Other:8 X-Sum:7"},
+		"a field that overflows": {field,
+			[]func(http.ResponseWriter){set("99999999999999999999"), write(5)}, 100, ""},
+		"a status of its own": {field, []func(http.ResponseWriter){set("40"),
+			func(w http.ResponseWriter) { w.WriteHeader(201) }, write(5)}, 40, ""},
+		"early hints first": {field, []func(http.ResponseWriter){set("40"),
+			func(w http.ResponseWriter) { w.WriteHeader(103) }, write(5)}, 40, ""},
+		"a stream": {field, []func(http.ResponseWriter){write(5), flush, write(5), oldFlush,
+			set("250")}, 250, ""},
+		"a stream that flushes first": {field, []func(http.ResponseWriter){set("1"), flush, write(5), set("250")}, 250,
+			""},
+		"an announced trailer": {field, []func(http.ResponseWriter){announce("X-Headgate-Cost"), write(5), set("250")},
+			250, ""},
+		"announced among others": {field, []func(http.ResponseWriter){announce("X-Sum, x-headgate-cost", "X-Other"),
+			write(5), set("250"),
+			func(w http.ResponseWriter) {
+				w.Header().Set("X-Sum", "7")
+				w.Header().Set("X-Other", "8")
+			}}, 250, "X-Other:8 X-Sum:7"},
 		"a trailer with a prefix": {field, []func(http.ResponseWriter){write(5),
 			func(w http.ResponseWriter) { w.Header().Set(http.TrailerPrefix+httplimit.CostField, "250") }}, 250, ""},
 		"bytes":                        {bytes, []func(http.ResponseWriter){write(95), write(6)}, 11, ""},
@@ -117,11 +129,12 @@ func TestRequestsPayWhatTheyCost(t *testing.T) {
 		"bytes where the field is not": {both, []func(http.ResponseWriter){write(500)}, 50, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, left := metered(t, httplimit.Options{Cost: estimate, Reserve: c.reserve}, func(w http.ResponseWriter, _ *http.Request) {
-				for _, do := range c.do {
-					do(w)
-				}
-			})
+			server, left := metered(t, httplimit.Options{Cost: estimate, Reserve: c.reserve},
+				func(w http.ResponseWriter, _ *http.Request) {
+					for _, do := range c.do {
+						do(w)
+					}
+				})
 			response, _ := get(t, server)
 			if response.StatusCode >= 300 {
 				t.Fatalf("GET = %d", response.StatusCode)
@@ -132,7 +145,8 @@ func TestRequestsPayWhatTheyCost(t *testing.T) {
 			if all := fmt.Sprint(response.Header, response.Trailer); strings.Contains(strings.ToLower(all), "cost") {
 				t.Errorf("the client sees the cost: %s", all)
 			}
-			if got := strings.Trim(strings.NewReplacer("map[", "", "]", "", "[", "").Replace(fmt.Sprint(response.Trailer)), " "); got != c.trailer {
+			if got := strings.Trim(strings.NewReplacer("map[", "", "]", "", "[",
+				"").Replace(fmt.Sprint(response.Trailer)), " "); got != c.trailer {
 				t.Errorf("trailers %q, want %q", got, c.trailer)
 			}
 		})
@@ -145,7 +159,10 @@ func TestAbortedRequestsPay(t *testing.T) {
 		written int
 		cost    int64
 	}{"soon": {10, 100}, "late": {5000, 500}} {
-		server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 100 }, Reserve: &httplimit.Reserve{BytesPerToken: 10}},
+		server, left := metered(t, httplimit.Options{
+			Cost:    func(*http.Request) int64 { return 100 },
+			Reserve: &httplimit.Reserve{BytesPerToken: 10},
+		},
 			func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, strings.Repeat("x", c.written))
 				panic(http.ErrAbortHandler)
@@ -172,7 +189,10 @@ func TestBrokenBodiesPay(t *testing.T) {
 		field  string
 		cost   int64
 	}{"little": {"bad", "", 100}, "much": {strings.Repeat("x", 5000), "", 500}, "said": {"bad", "7", 7}} {
-		server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 100 }, Reserve: &httplimit.Reserve{Field: httplimit.CostField, BytesPerToken: 10}},
+		server, left := metered(t, httplimit.Options{
+			Cost:    func(*http.Request) int64 { return 100 },
+			Reserve: &httplimit.Reserve{Field: httplimit.CostField, BytesPerToken: 10},
+		},
 			func(w http.ResponseWriter, r *http.Request) {
 				if _, err := io.ReadAll(r.Body); err != io.ErrUnexpectedEOF {
 					t.Errorf("the body ends with %v", err)
@@ -182,7 +202,8 @@ func TestBrokenBodiesPay(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, c.answer)
 			})
-		r := httptest.NewRequest("GET", "/v1/items/1", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		r := httptest.NewRequest("GET", "/v1/items/1",
+			io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF)))
 		server.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
 		if got := 1000 - left(); got != c.cost {
 			t.Errorf("%s: the request cost %d, want %d", name, got, c.cost)
@@ -192,7 +213,10 @@ func TestBrokenBodiesPay(t *testing.T) {
 
 // What goes over a connection that was taken away cannot be counted.
 func TestHijackedConnectionsPayTheEstimate(t *testing.T) {
-	server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 100 }, Reserve: &httplimit.Reserve{BytesPerToken: 10}},
+	server, left := metered(t, httplimit.Options{
+		Cost:    func(*http.Request) int64 { return 100 },
+		Reserve: &httplimit.Reserve{BytesPerToken: 10},
+	},
 		func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -215,12 +239,13 @@ func TestHijackedConnectionsPayTheEstimate(t *testing.T) {
 func TestRefusalsOfReservations(t *testing.T) {
 	inside := make(chan struct{})
 	leave := make(chan struct{})
-	server, _ := metered(t, httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField}, Cost: func(r *http.Request) int64 {
-		if r.URL.RawQuery == "below" {
-			return -5
-		}
-		return 2000 * int64(len(r.URL.RawQuery))
-	}}, func(http.ResponseWriter, *http.Request) {
+	server, _ := metered(t, httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField},
+		Cost: func(r *http.Request) int64 {
+			if r.URL.RawQuery == "below" {
+				return -5
+			}
+			return 2000 * int64(len(r.URL.RawQuery))
+		}}, func(http.ResponseWriter, *http.Request) {
 		inside <- struct{}{}
 		<-leave
 	}, func(o *headgate.Options) { o.MaxReservations = 1 })
@@ -244,8 +269,10 @@ func TestRefusalsOfReservations(t *testing.T) {
 		}
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if response.StatusCode != c.code || response.Header.Get("Retry-After") != c.retry || !strings.Contains(string(body), c.want) {
-			t.Errorf("GET %s = %d %s, Retry-After %q, want %d that says %q", query, response.StatusCode, body, response.Header.Get("Retry-After"), c.code, c.want)
+		if response.StatusCode != c.code || response.Header.Get("Retry-After") != c.retry ||
+			!strings.Contains(string(body), c.want) {
+			t.Errorf("GET %s = %d %s, Retry-After %q, want %d that says %q", query, response.StatusCode, body,
+				response.Header.Get("Retry-After"), c.code, c.want)
 		}
 	}
 	close(leave)
@@ -256,16 +283,19 @@ func TestRefusalsOfReservations(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "" {
-		t.Errorf("a cost above the burst = %d, Retry-After %q, want 429 and none", response.StatusCode, response.Header.Get("Retry-After"))
+		t.Errorf("a cost above the burst = %d, Retry-After %q, want 429 and none", response.StatusCode,
+			response.Header.Get("Retry-After"))
 	}
 }
 
 func TestCostWithoutReserve(t *testing.T) {
-	server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 30 }}, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(httplimit.CostField, "7")
-	})
+	server, left := metered(t, httplimit.Options{Cost: func(*http.Request) int64 { return 30 }},
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httplimit.CostField, "7")
+		})
 	if response, _ := get(t, server); response.Header.Get(httplimit.CostField) != "7" || left() != 970 {
-		t.Errorf("the field is %q and %d are left, want it untouched and 970", response.Header.Get(httplimit.CostField), left())
+		t.Errorf("the field is %q and %d are left, want it untouched and 970",
+			response.Header.Get(httplimit.CostField), left())
 	}
 }
 
@@ -282,7 +312,10 @@ func TestFailedSettlementsAreTold(t *testing.T) {
 		func(o *headgate.Options) { o.Buckets = new(deaf) })
 	h := httplimit.Handler(lim, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(httplimit.CostField, "7")
-	}), httplimit.Options{Reserve: &httplimit.Reserve{Field: httplimit.CostField, Failed: func(err error) { failed = append(failed, err) }}})
+	}), httplimit.Options{Reserve: &httplimit.Reserve{
+		Field:  httplimit.CostField,
+		Failed: func(err error) { failed = append(failed, err) },
+	}})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/items/1", nil))
 	if w.Code != http.StatusOK || len(failed) != 1 || !errors.Is(failed[0], errDeaf) {

@@ -16,7 +16,14 @@ import (
 
 // What a client is told of its slot is what our own client reads.
 func TestSlotFields(t *testing.T) {
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Name: "a", Endpoint: "GET /a", Limit: 2, Per: 3 * time.Second, Burst: 1, Subject: policy.SubjectEndpoint}},
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{
+		Name:     "a",
+		Endpoint: "GET /a",
+		Limit:    2,
+		Per:      3 * time.Second,
+		Burst:    1,
+		Subject:  policy.SubjectEndpoint,
+	}},
 		func(o *headgate.Options) { o.Slots = slot.New(slot.Options{Reserve: true}) })
 	server := httplimit.Handler(b.Limiter, http.NotFoundHandler(), httplimit.Options{})
 	get := func(peer, pending string) http.Header {
@@ -49,7 +56,8 @@ func TestSlotFields(t *testing.T) {
 			t.Errorf("%s: RateLimit-Policy: %s, want %s", c.peer, got, want)
 		}
 		hint := pace.ReadHint(h, time.Now())
-		if hint.Slot != c.slot || hint.Wait != c.wait || !hint.Reserves || hint.Burst != 1 || hint.Gap != 1500*time.Millisecond {
+		if hint.Slot != c.slot || hint.Wait != c.wait || !hint.Reserves || hint.Burst != 1 ||
+			hint.Gap != 1500*time.Millisecond {
 			t.Errorf("%s: our client reads %+v", c.peer, hint)
 		}
 	}

@@ -27,7 +27,8 @@ func statuses(t *testing.T, texts ...string) *policy.Statuses {
 // for * counts all.
 func TestCountWhen(t *testing.T) {
 	b := trial.New(t, []string{"GET /items/{id}", "GET /other"}, []policy.Rule{
-		{Endpoint: "GET /items/{id}", Limit: 3, Per: time.Hour}, {Endpoint: policy.All, Limit: 12, Per: time.Hour}, {Endpoint: policy.Default, Limit: 2, Per: time.Hour},
+		{Endpoint: "GET /items/{id}", Limit: 3, Per: time.Hour}, {Endpoint: policy.All, Limit: 12, Per: time.Hour},
+		{Endpoint: policy.Default, Limit: 2, Per: time.Hour},
 	})
 	var hold sync.WaitGroup
 	h := httplimit.Handler(b.Limiter, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,13 +96,23 @@ func TestCountWhen(t *testing.T) {
 
 func TestParseStatuses(t *testing.T) {
 	s := statuses(t, "401", "5xx")
-	for status, has := range map[int]bool{401: true, 400: false, 402: false, 499: false, 500: true, 599: true, 600: false, -1: false} {
+	for status, has := range map[int]bool{
+		401: true,
+		400: false,
+		402: false,
+		499: false,
+		500: true,
+		599: true,
+		600: false,
+		-1:  false,
+	} {
 		if s.Has(status) != has {
 			t.Errorf("401 and 5xx have %d: %v", status, s.Has(status))
 		}
 	}
 	for _, wrong := range []string{"", "199", "600", "1xx", "6xx", "xx", "4XX", "+401", "0401", "4.5xx", "all"} {
-		if _, err := policy.ParseStatuses("200", wrong); err == nil || !strings.Contains(err.Error(), strconv.Quote(wrong)) {
+		if _, err := policy.ParseStatuses("200", wrong); err == nil ||
+			!strings.Contains(err.Error(), strconv.Quote(wrong)) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
@@ -113,7 +124,8 @@ func TestParseStatuses(t *testing.T) {
 func TestGateRefusesCountWhen(t *testing.T) {
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 1}})
 	var g httplimit.Gate
-	if err := g.Open(b.Limiter, httplimit.Options{CountWhen: map[string]*policy.Statuses{"GET /a": statuses(t, "404")}}); err == nil {
+	if err := g.Open(b.Limiter,
+		httplimit.Options{CountWhen: map[string]*policy.Statuses{"GET /a": statuses(t, "404")}}); err == nil {
 		t.Error("a gate that sees no answers counts by them")
 	}
 }

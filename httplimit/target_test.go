@@ -173,7 +173,8 @@ func TestRewrittenRequests(t *testing.T) {
 		}
 	}
 	for _, rewritten := range []bool{false, true} {
-		d := newDoor(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1}}, httplimit.Options{Rewritten: rewritten})
+		d := newDoor(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1}},
+			httplimit.Options{Rewritten: rewritten})
 		stripped := http.StripPrefix("/api", d)
 		for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 			if !rewritten {
@@ -187,7 +188,8 @@ func TestRewrittenRequests(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		if d.ServeHTTP(w, received("GET /v1/items/7")); rewritten != (w.Code == http.StatusTooManyRequests) {
-			t.Errorf("Rewritten %v: the path without the prefix = %d, want it in the budget of the stripped one", rewritten, w.Code)
+			t.Errorf("Rewritten %v: the path without the prefix = %d, want it in the budget of the stripped one",
+				rewritten, w.Code)
 		}
 	}
 }
@@ -196,11 +198,15 @@ func TestRewrittenRequests(t *testing.T) {
 // requests go.
 func TestNoTargetNoService(t *testing.T) {
 	for _, unknown := range []headgate.UnknownMode{headgate.RejectUnknown, headgate.LimitUnknown} {
-		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000}, {Endpoint: policy.UnknownEndpoint, Limit: 1000}}, nil,
+		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000},
+			{Endpoint: policy.UnknownEndpoint, Limit: 1000}}, nil,
 			func(o *headgate.Options) { o.Unknown = unknown })
 		served := ""
-		h := httplimit.Handler(lim, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { served = r.Method + " " + r.URL.String() }), httplimit.Options{})
-		for _, line := range append(refusedLines, "CONNECT /v1/items/1", "CONNECT /nothing", "CONNECT http://api/v1/items/1") {
+		h := httplimit.Handler(lim, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			served = r.Method + " " + r.URL.String()
+		}), httplimit.Options{})
+		for _, line := range append(refusedLines, "CONNECT /v1/items/1", "CONNECT /nothing",
+			"CONNECT http://api/v1/items/1") {
 			r := received(line)
 			if r == nil {
 				continue
@@ -213,8 +219,10 @@ func TestNoTargetNoService(t *testing.T) {
 		}
 		for _, path := range []string{"/v1/items/1", "/nothing"} {
 			w := httptest.NewRecorder()
-			if h.ServeHTTP(w, received("TRACE "+path)); w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed || served != "" {
-				t.Errorf("unknown: %v, TRACE %s = %d, served %q; want 404 or 405 and nothing", unknown, path, w.Code, served)
+			if h.ServeHTTP(w, received("TRACE "+path)); w.Code != http.StatusNotFound &&
+				w.Code != http.StatusMethodNotAllowed || served != "" {
+				t.Errorf("unknown: %v, TRACE %s = %d, served %q; want 404 or 405 and nothing", unknown, path,
+					w.Code, served)
 			}
 		}
 		for _, method := range []string{"", "GET /v1/exports?", "GET\t", "G\xffT", "GET\r\nX:"} {
@@ -222,7 +230,8 @@ func TestNoTargetNoService(t *testing.T) {
 			r.Method = method
 			w := httptest.NewRecorder()
 			if h.ServeHTTP(w, r); w.Code != http.StatusBadRequest || served != "" {
-				t.Errorf("unknown: %v, method %q = %d, served %q; want 400 and nothing", unknown, method, w.Code, served)
+				t.Errorf("unknown: %v, method %q = %d, served %q; want 400 and nothing", unknown, method,
+					w.Code, served)
 			}
 		}
 	}
@@ -231,7 +240,8 @@ func TestNoTargetNoService(t *testing.T) {
 // FuzzTarget: what Target returns is what net/url reads of the request line, and
 // the next reader of the target finds the same.
 func FuzzTarget(f *testing.F) {
-	for _, line := range append(refusedLines, "GET /a%2Fb?x=1", "GET //a/./b", "GET HTTP://h:80/a?", "GET http://h", "GET /{a}|%7b?{}") {
+	for _, line := range append(refusedLines, "GET /a%2Fb?x=1", "GET //a/./b", "GET HTTP://h:80/a?", "GET http://h",
+		"GET /{a}|%7b?{}") {
 		f.Add(line, true)
 		f.Add(line, false)
 	}
@@ -253,8 +263,10 @@ func FuzzTarget(f *testing.F) {
 		}
 		path, query, _ := strings.Cut(target, "?")
 		decoded, err := url.PathUnescape(path)
-		if same := decoded == r.URL.Path || path == "/" && r.URL.Path == ""; err != nil || !same || query != r.URL.RawQuery || target[0] != '/' {
-			t.Fatalf("Target of %q = %q, %v, and net/url reads the path %q with the query %q", line, target, err, r.URL.Path, r.URL.RawQuery)
+		if same := decoded == r.URL.Path || path == "/" && r.URL.Path == ""; err != nil || !same ||
+			query != r.URL.RawQuery || target[0] != '/' {
+			t.Fatalf("Target of %q = %q, %v, and net/url reads the path %q with the query %q", line, target, err,
+				r.URL.Path, r.URL.RawQuery)
 		}
 		if _, fault := (endpoint.Profile{}).Canonical(target); fault == endpoint.RawByte {
 			return // over HTTP/2 a target may hold a space

@@ -15,13 +15,15 @@ import (
 )
 
 // queued is a Handler whose rule lets one request through a second and queues nine.
-func queued(t *testing.T, o httplimit.Options, change ...func(*headgate.Options)) (h http.Handler, served *atomic.Int64) {
+func queued(t *testing.T, o httplimit.Options, change ...func(*headgate.Options)) (h http.Handler,
+	served *atomic.Int64) {
 	t.Helper()
 	lim, _ := newLimiter(t, []policy.Rule{
 		{Endpoint: "GET /v1/items/{id}", Limit: 1, Burst: 10, Algorithm: policy.LeakyBucket},
 	}, nil, change...)
 	served = new(atomic.Int64)
-	return httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }), o), served
+	return httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }), o),
+		served
 }
 
 func send(h http.Handler, ctx context.Context) *httptest.ResponseRecorder {
@@ -71,7 +73,8 @@ func TestNobodyWaitsForAClientThatLeft(t *testing.T) {
 		began := time.Now()
 		w := send(h, ctx)
 		if w.Code != http.StatusServiceUnavailable || served.Load() != 1 || time.Since(began) != 100*time.Millisecond {
-			t.Errorf("%d after %v, %d served, want 503 when the client leaves and 1", w.Code, time.Since(began), served.Load())
+			t.Errorf("%d after %v, %d served, want 503 when the client leaves and 1", w.Code, time.Since(began),
+				served.Load())
 		}
 		send(h, context.Background())
 		if got := time.Since(began); got != 1100*time.Millisecond {
@@ -99,7 +102,8 @@ func TestWaitersOfAHandlerAreBounded(t *testing.T) {
 // Requests that pay afterwards wait for their turn as well.
 func TestReservedRequestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, served := queued(t, httplimit.Options{MaxWait: 3 * time.Second, Reserve: &httplimit.Reserve{Field: httplimit.CostField}})
+		h, served := queued(t, httplimit.Options{MaxWait: 3 * time.Second,
+			Reserve: &httplimit.Reserve{Field: httplimit.CostField}})
 		codes := make(chan int, 6)
 		for range 6 {
 			go func() { codes <- send(h, context.Background()).Code }()
@@ -126,12 +130,14 @@ func TestReservedRequestsWaitForTheirTurn(t *testing.T) {
 
 func TestNoReservationIsKeptForAClientThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Burst: 10, Algorithm: policy.LeakyBucket}}, nil)
+		lim, _ := newLimiter(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Burst: 10,
+			Algorithm: policy.LeakyBucket}}, nil)
 		served := 0
-		h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), httplimit.Options{
-			// It would be over before the second one's turn, if it did not begin there.
-			Reserve: &httplimit.Reserve{Field: httplimit.CostField, Timeout: 500 * time.Millisecond},
-		})
+		h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }),
+			httplimit.Options{
+				// It would be over before the second one's turn, if it did not begin there.
+				Reserve: &httplimit.Reserve{Field: httplimit.CostField, Timeout: 500 * time.Millisecond},
+			})
 		send(h, context.Background())
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(100*time.Millisecond, cancel)

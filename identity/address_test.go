@@ -84,7 +84,8 @@ func TestClient(t *testing.T) {
 			h["X-Forwarded-For"] = strings.Split(c.header, "\n")
 		}
 		peer, _ := netip.ParseAddr(c.peer)
-		p := newResolver(t, identity.Options{TrustedProxies: proxies}).Resolve(t.Context(), identity.Evidence{Peer: peer, Header: h})
+		p := newResolver(t, identity.Options{TrustedProxies: proxies}).Resolve(t.Context(),
+			identity.Evidence{Peer: peer, Header: h})
 		if text(p.Client) != c.want || p.Hop.Index != c.index || p.Hop.Stop != c.stop {
 			t.Errorf("peer %s, X-Forwarded-For: %q: client %s, hop %d, %s; want %s, hop %d, %s",
 				c.peer, c.header, text(p.Client), p.Hop.Index, p.Hop.Stop, c.want, c.index, c.stop)
@@ -99,17 +100,24 @@ func TestOneHeaderIsRead(t *testing.T) {
 		"X-Forwarded-For": {"1.1.1.1"}, "Forwarded": {"for=2.2.2.2"},
 		"X-Real-Ip": {"3.3.3.3"}, "True-Client-Ip": {"4.4.4.4"}, "X_forwarded_for": {"5.5.5.5"},
 	}
-	for header, want := range map[string]string{"": "1.1.1.1", "x-forwarded-for": "1.1.1.1", "Forwarded": "2.2.2.2", "FORWARDED": "2.2.2.2"} {
+	for header, want := range map[string]string{
+		"":                "1.1.1.1",
+		"x-forwarded-for": "1.1.1.1",
+		"Forwarded":       "2.2.2.2",
+		"FORWARDED":       "2.2.2.2",
+	} {
 		who := newResolver(t, identity.Options{TrustedProxies: proxies, ForwardedHeader: header})
 		h := h.Clone()
-		if p := who.Resolve(t.Context(), identity.Evidence{Peer: proxies[0].Addr().Next(), Header: h}); text(p.Client) != want {
+		if p := who.Resolve(t.Context(), identity.Evidence{Peer: proxies[0].Addr().Next(), Header: h}); text(
+			p.Client) != want {
 			t.Errorf("ForwardedHeader %q: client is %v, want %s", header, p.Client, want)
 		}
 		h.Del(header)
 		if header == "" {
 			h.Del("X-Forwarded-For")
 		}
-		if p := who.Resolve(t.Context(), identity.Evidence{Peer: proxies[0].Addr().Next(), Header: h}); p.Hop.Stop != identity.StopNoHeader {
+		if p := who.Resolve(t.Context(), identity.Evidence{Peer: proxies[0].Addr().Next(),
+			Header: h}); p.Hop.Stop != identity.StopNoHeader {
 			t.Errorf("ForwardedHeader %q absent: %s, want the other headers unread", header, p)
 		}
 	}
@@ -132,7 +140,8 @@ func TestPrefix(t *testing.T) {
 		{1, "8000::1", "8000::/1"},
 		{128, "2001:db8::1", "2001:db8::1/128"},
 	} {
-		p := newResolver(t, identity.Options{IPv6Bits: c.bits}).Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr(c.peer)})
+		p := newResolver(t, identity.Options{IPv6Bits: c.bits}).Resolve(t.Context(),
+			identity.Evidence{Peer: netip.MustParseAddr(c.peer)})
 		if p.Prefix.String() != c.want {
 			t.Errorf("IPv6Bits %d: the prefix of %s is %v, want %s", c.bits, c.peer, p.Prefix, c.want)
 		}
@@ -159,7 +168,8 @@ func TestWorkIsBounded(t *testing.T) {
 			{"one long hop behind a good one", strings.Repeat("1", 100_000) + ",10.0.0.2", 1, identity.StopTooLong},
 			{"white space", "1.1.1.1" + strings.Repeat(" ", 100_000), 0, identity.StopTooLong},
 			{"many empty lines", strings.Repeat("\n", 1000), 0, identity.StopEmpty},
-			{"as long as allowed", "1.1.1.1," + strings.Repeat(" ", identity.MaxListBytes-len("for=10.0.0.2")-1) + "10.0.0.2", 1, identity.StopTooLong},
+			{"as long as allowed", "1.1.1.1," + strings.Repeat(" ", identity.MaxListBytes-len("for=10.0.0.2")-1) +
+				"10.0.0.2", 1, identity.StopTooLong},
 		} {
 			lines := strings.Split(c.value, "\n")
 			if header == "Forwarded" {
@@ -167,9 +177,11 @@ func TestWorkIsBounded(t *testing.T) {
 					lines[i] = regexp.MustCompile(`[0-9.]+`).ReplaceAllString(lines[i], "for=$0")
 				}
 			}
-			p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: http.Header{header: lines}})
+			p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"),
+				Header: http.Header{header: lines}})
 			if p.Hop.Index != c.index || p.Hop.Stop != c.stop {
-				t.Errorf("%s of %s: hop %d, %s; want hop %d, %s", header, c.name, p.Hop.Index, p.Hop.Stop, c.index, c.stop)
+				t.Errorf("%s of %s: hop %d, %s; want hop %d, %s", header, c.name, p.Hop.Index, p.Hop.Stop,
+					c.index, c.stop)
 			}
 		}
 	}
@@ -180,15 +192,22 @@ func TestWorkIsBounded(t *testing.T) {
 func TestA2HeaderSpoofing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, header := range []string{"X-Forwarded-For", "Forwarded"} {
-		who := newResolver(t, identity.Options{TrustedProxies: proxies, ForwardedHeader: header, Keys: &identity.Keyring{}, Digester: newDigester(t), Tokens: goodToken{}})
+		who := newResolver(t, identity.Options{
+			TrustedProxies:  proxies,
+			ForwardedHeader: header,
+			Keys:            &identity.Keyring{},
+			Digester:        newDigester(t),
+			Tokens:          goodToken{},
+		})
 		subjects := map[string]int{}
 		for i := range 1000 {
 			a := netip.AddrFrom4([4]byte{byte(random.Uint32()), byte(i), byte(i >> 8), 1})
-			p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: http.Header{
-				"X-Forwarded-For": {a.String()}, "Forwarded": {"for=" + a.String()}, "X-Real-Ip": {a.String()},
-				"True-Client-Ip": {a.String()}, "Cf-Connecting-Ip": {a.String()},
-				"X-Api-Key": {newKey(t)},
-			}})
+			p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"),
+				Header: http.Header{
+					"X-Forwarded-For": {a.String()}, "Forwarded": {"for=" + a.String()}, "X-Real-Ip": {a.String()},
+					"True-Client-Ip": {a.String()}, "Cf-Connecting-Ip": {a.String()},
+					"X-Api-Key": {newKey(t)},
+				}})
 			subjects[string(p.AppendSubject(nil))]++
 		}
 		if len(subjects) != 1 {
@@ -226,8 +245,10 @@ var nodePattern = regexp.MustCompile(`^[ \t]*(?:` +
 
 func FuzzXForwardedFor(f *testing.F) {
 	for _, seed := range []string{
-		"", "1.1.1.1", "6.6.6.6, 1.1.1.1, 10.0.0.2", "1.1.1.1\n10.0.0.2", "unknown", "_x", "[2001:db8::7]:443, fd00::1", "::ffff:10.0.0.2",
-		"0177.0.0.1", "fe80::1%eth0", "1.1.1.1,,10.0.0.2", "10.0.0.3,10.0.0.2", "[::ffff:1.2.3.4%x]:_p", "0.0.0.0", strings.Repeat("10.0.0.2,", 70),
+		"", "1.1.1.1", "6.6.6.6, 1.1.1.1, 10.0.0.2", "1.1.1.1\n10.0.0.2", "unknown", "_x", "[2001:db8::7]:443, fd00::1",
+		"::ffff:10.0.0.2",
+		"0177.0.0.1", "fe80::1%eth0", "1.1.1.1,,10.0.0.2", "10.0.0.3,10.0.0.2", "[::ffff:1.2.3.4%x]:_p", "0.0.0.0",
+		strings.Repeat("10.0.0.2,", 70),
 	} {
 		f.Add(seed)
 	}
@@ -247,9 +268,12 @@ func FuzzXForwardedFor(f *testing.F) {
 			last := slices.Clone(lines)
 			last[len(last)-1] += ", " + appended
 			for _, lines := range [][]string{last, append(lines, appended)} {
-				p := who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"X-Forwarded-For": lines}})
-				if p.Hop.Index != 1 || p.Hop.Stop != identity.StopUntrusted || !strings.HasSuffix(text(p.Client), "99") {
-					t.Errorf("X-Forwarded-For: %q: client is %v (%s), want what the proxy appended", lines, p.Client, p.Hop)
+				p := who.Resolve(t.Context(), identity.Evidence{Peer: peer,
+					Header: http.Header{"X-Forwarded-For": lines}})
+				if p.Hop.Index != 1 || p.Hop.Stop != identity.StopUntrusted ||
+					!strings.HasSuffix(text(p.Client), "99") {
+					t.Errorf("X-Forwarded-For: %q: client is %v (%s), want what the proxy appended", lines,
+						p.Client, p.Hop)
 				}
 			}
 		}
@@ -276,7 +300,10 @@ func checkClient(t *testing.T, who *identity.Resolver, p identity.Principal, pee
 
 	subject := p.AppendSubject(nil)
 	direct := who.Resolve(t.Context(), identity.Evidence{Peer: a})
-	again := who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"X-Forwarded-For": {a.String()}, "Forwarded": {forNode(a)}}})
+	again := who.Resolve(t.Context(), identity.Evidence{
+		Peer:   peer,
+		Header: http.Header{"X-Forwarded-For": {a.String()}, "Forwarded": {forNode(a)}},
+	})
 	for _, q := range []identity.Principal{direct, again} {
 		if q.Client != a || q.Prefix != p.Prefix || string(q.AppendSubject(nil)) != string(subject) {
 			t.Errorf("client %v fed back becomes %s", a, q)
@@ -293,7 +320,8 @@ func forNode(a netip.Addr) string {
 }
 
 func FuzzParseIPv4(f *testing.F) {
-	for _, seed := range []string{"", "1.2.3.4", "0.0.0.0", "255.255.255.255", "256.0.0.1", "01.2.3.4", "00.0.0.0", "1.2.3", "1.2.3.4.5", "1..2.3", ".1.2.3", "1.2.3.", "1.2.3.4 ", "::1", "1.2.3.0004"} {
+	for _, seed := range []string{"", "1.2.3.4", "0.0.0.0", "255.255.255.255", "256.0.0.1", "01.2.3.4", "00.0.0.0",
+		"1.2.3", "1.2.3.4.5", "1..2.3", ".1.2.3", "1.2.3.", "1.2.3.4 ", "::1", "1.2.3.0004"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

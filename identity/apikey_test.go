@@ -24,7 +24,8 @@ func TestNewKey(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
 		text := newKey(t)
-		if len(text) != identity.KeyLength || !strings.HasPrefix(text, "hg_") || !identity.WellFormedKey(text) || seen[text] {
+		if len(text) != identity.KeyLength || !strings.HasPrefix(text, "hg_") ||
+			!identity.WellFormedKey(text) || seen[text] {
 			t.Fatalf("NewKey() = %s", text)
 		}
 		if i := strings.IndexFunc(text[3:], func(c rune) bool {
@@ -73,7 +74,8 @@ func TestEverySingleCharacterChangeIsRefused(t *testing.T) {
 				t.Errorf("WellFormedKey is true with byte %d changed to %q", i, c)
 			}
 		}
-		if identity.WellFormedKey(text[:i]) || identity.WellFormedKey(text[:i]+text[i+1:]) || identity.WellFormedKey(text[:i]+"0"+text[i:]) {
+		if identity.WellFormedKey(text[:i]) || identity.WellFormedKey(text[:i]+text[i+1:]) ||
+			identity.WellFormedKey(text[:i]+"0"+text[i:]) {
 			t.Errorf("WellFormedKey is true with byte %d cut, dropped or doubled", i)
 		}
 	}
@@ -101,7 +103,10 @@ func TestA5MadeUpKeysAreNotLookedUp(t *testing.T) {
 		for len(b) < identity.KeyLength {
 			b = append(b, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[random.IntN(62)])
 		}
-		p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: http.Header{"X-Api-Key": {string(b)}}})
+		p := who.Resolve(t.Context(), identity.Evidence{
+			Peer:   netip.MustParseAddr("203.0.113.9"),
+			Header: http.Header{"X-Api-Key": {string(b)}},
+		})
 		if p.Rejected != identity.KeyMalformed {
 			t.Errorf("%s: %s, want %s", b, p.Rejected, identity.KeyMalformed)
 		}
@@ -151,7 +156,8 @@ func TestNewDigesterKeepsItsOwnSecret(t *testing.T) {
 	if got := d.Digest(text); got != want {
 		t.Errorf("wiping the caller's secret changes digests")
 	}
-	if _, err := identity.NewDigester(make([]byte, 31)); err == nil || err.Error() != "secret has 31 bytes, want 32 or more" {
+	if _, err := identity.NewDigester(make([]byte, 31)); err == nil ||
+		err.Error() != "secret has 31 bytes, want 32 or more" {
 		t.Errorf("NewDigester(31 bytes): %v", err)
 	}
 }
@@ -188,7 +194,8 @@ func TestNothingSecretIsPrinted(t *testing.T) {
 	// %p is left out: of what is no pointer, fmt prints the fields whatever
 	// methods it has, and go vet reports the call.
 	var out bytes.Buffer
-	for _, value := range []any{digester, *digester, evidence, &evidence, options, nested, &nested, principal, []any{digester, evidence}, who} {
+	for _, value := range []any{digester, *digester, evidence, &evidence, options, nested, &nested, principal,
+		[]any{digester, evidence}, who} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x", "%X", "%c"} {
 			fmt.Fprintf(&out, verb+"\n", value)
 		}
@@ -206,7 +213,8 @@ func TestNothingSecretIsPrinted(t *testing.T) {
 	}
 	printed := out.String()
 	for _, hidden := range []string{secret, key, key[3:20]} {
-		for _, form := range []string{hidden, fmt.Sprintf("%x", hidden), fmt.Sprintf("%X", hidden), strings.Trim(fmt.Sprint([]byte(hidden)), "[]")} {
+		for _, form := range []string{hidden, fmt.Sprintf("%x", hidden), fmt.Sprintf("%X", hidden),
+			strings.Trim(fmt.Sprint([]byte(hidden)), "[]")} {
 			if strings.Contains(printed, form) {
 				t.Errorf("%q is printed as %q", hidden, form)
 			}
@@ -294,9 +302,11 @@ func TestKeyringReplaceIsAtomic(t *testing.T) {
 	var ring identity.Keyring
 	digester, text := newDigester(t), newKey(t)
 	set := func(project string) []identity.KeyRecord {
-		records := []identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k-" + project, Project: project}}}
+		records := []identity.KeyRecord{{Digest: digester.Digest(text),
+			Key: identity.Key{ID: "k-" + project, Project: project}}}
 		for i := range 50 {
-			records = append(records, identity.KeyRecord{Digest: identity.Digest{0: byte(i), 1: 1}, Key: identity.Key{ID: fmt.Sprint(i)}})
+			records = append(records, identity.KeyRecord{Digest: identity.Digest{0: byte(i), 1: 1},
+				Key: identity.Key{ID: fmt.Sprint(i)}})
 		}
 		return records
 	}

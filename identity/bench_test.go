@@ -32,19 +32,28 @@ func BenchmarkResolveXForwardedFor3(b *testing.B) {
 }
 
 func BenchmarkResolveForwarded3(b *testing.B) {
-	who := newResolver(b, identity.Options{TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"), ForwardedHeader: "Forwarded"})
+	who := newResolver(b, identity.Options{TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"),
+		ForwardedHeader: "Forwarded"})
 	header := http.Header{"Forwarded": {`for=203.0.113.9;proto=https, for="10.20.30.40:8080", for=10.20.30.41`}}
 	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header})
 }
 
 func BenchmarkResolveTrustedCount3(b *testing.B) {
-	who := newResolver(b, identity.Options{TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"), Strategy: identity.TrustedCount, ProxyCount: 3})
+	who := newResolver(b, identity.Options{
+		TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"),
+		Strategy:       identity.TrustedCount,
+		ProxyCount:     3,
+	})
 	header := http.Header{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 10.20.30.40, 10.20.30.41"}}
 	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header})
 }
 
 func BenchmarkResolveSingleHeader(b *testing.B) {
-	who := newResolver(b, identity.Options{TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"), Strategy: identity.SingleHeader, ClientHeader: "CF-Connecting-IP"})
+	who := newResolver(b, identity.Options{
+		TrustedProxies: prefixes("10.0.0.0/8", "fd00::/8"),
+		Strategy:       identity.SingleHeader,
+		ClientHeader:   "CF-Connecting-IP",
+	})
 	header := http.Header{"Cf-Connecting-Ip": {"203.0.113.9"}}
 	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header})
 }
@@ -90,7 +99,10 @@ func BenchmarkResolveKeyParallel(b *testing.B) {
 func BenchmarkResolveMadeUpKey(b *testing.B) {
 	who, keys := keyBench(b)
 	wrong := keys[0][:identity.KeyLength-1] + "!"
-	benchmarkResolve(b, who, identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: http.Header{"X-Api-Key": {wrong}}})
+	benchmarkResolve(b, who, identity.Evidence{
+		Peer:   netip.MustParseAddr("203.0.113.9"),
+		Header: http.Header{"X-Api-Key": {wrong}},
+	})
 }
 
 func BenchmarkWellFormedKey(b *testing.B) {
@@ -131,7 +143,10 @@ func keyBench(b *testing.B) (*identity.Resolver, []string) {
 	records := make([]identity.KeyRecord, len(keys))
 	for i := range keys {
 		keys[i] = newKey(b)
-		records[i] = identity.KeyRecord{Digest: digester.Digest(keys[i]), Key: identity.Key{ID: fmt.Sprint("key_", i), Project: "acme"}}
+		records[i] = identity.KeyRecord{
+			Digest: digester.Digest(keys[i]),
+			Key:    identity.Key{ID: fmt.Sprint("key_", i), Project: "acme"},
+		}
 	}
 	all := strings.Join(keys, "") // in one piece, as far from cold as a request's bytes
 	for i := range keys {
@@ -200,5 +215,8 @@ func BenchmarkResolveForgedToken(b *testing.B) {
 }
 
 func tokenEvidence(token string) identity.Evidence {
-	return identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: http.Header{"Authorization": {"Bearer " + token}}}
+	return identity.Evidence{
+		Peer:   netip.MustParseAddr("203.0.113.9"),
+		Header: http.Header{"Authorization": {"Bearer " + token}},
+	}
 }

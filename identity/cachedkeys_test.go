@@ -98,8 +98,10 @@ func TestRevocationBound(t *testing.T) {
 			if key.Revoked {
 				got += " revoked"
 			}
-			if got != step.want || (err != nil) != (step.want == "") || err != nil && !errors.Is(err, identity.ErrUnknownKey) || remote.finds.Load() != step.finds {
-				t.Errorf("step %d: %q, %v after %d look-ups; want %q after %d", i, got, err, remote.finds.Load(), step.want, step.finds)
+			if got != step.want || (err != nil) != (step.want == "") ||
+				err != nil && !errors.Is(err, identity.ErrUnknownKey) || remote.finds.Load() != step.finds {
+				t.Errorf("step %d: %q, %v after %d look-ups; want %q after %d", i, got, err, remote.finds.Load(),
+					step.want, step.finds)
 			}
 		}
 	})
@@ -167,7 +169,8 @@ func TestErrorsAreNotCached(t *testing.T) {
 		}
 		remote.change(func() { remote.fault = nil; remote.delay = 2 * time.Second })
 		begin := time.Now()
-		if _, err := c.Find(t.Context(), nth(1)); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+		if _, err := c.Find(t.Context(), nth(1)); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(begin) != time.Second {
 			t.Errorf("a slow finder: %v after %v, want the timeout's", err, time.Since(begin))
 		}
 		synctest.Wait()
@@ -175,7 +178,10 @@ func TestErrorsAreNotCached(t *testing.T) {
 		if key, err := c.Find(t.Context(), nth(1)); key.ID != "k" || err != nil {
 			t.Errorf("then: %v, %v", key, err)
 		}
-		panics := newCached(t, identity.CachedKeysOptions{Keys: finderFunc(func(identity.Digest) (identity.Key, error) { panic("finder") }), MaxLookups: 1})
+		panics := newCached(t, identity.CachedKeysOptions{
+			Keys:       finderFunc(func(identity.Digest) (identity.Key, error) { panic("finder") }),
+			MaxLookups: 1,
+		})
 		for range 2 {
 			if _, err := panics.Find(t.Context(), nth(1)); err == nil || strings.Contains(err.Error(), "finder") {
 				t.Errorf("a finder that panics: %v", err)
@@ -190,7 +196,12 @@ func TestErrorsAreNotCached(t *testing.T) {
 func TestUnknownKeysDriveNothingOut(t *testing.T) {
 	remote := &remoteKeys{keys: map[identity.Digest]identity.Key{}}
 	now := time.Unix(1000, 0)
-	c := newCached(t, identity.CachedKeysOptions{Keys: remote, MaxKeys: 100, MaxUnknown: 200, Now: func() time.Time { return now }})
+	c := newCached(t, identity.CachedKeysOptions{
+		Keys:       remote,
+		MaxKeys:    100,
+		MaxUnknown: 200,
+		Now:        func() time.Time { return now },
+	})
 	for i := range 50 {
 		remote.keys[nth(i)] = identity.Key{ID: fmt.Sprint("k", i)}
 		if _, err := c.Find(t.Context(), nth(i)); err != nil {
@@ -250,7 +261,14 @@ func TestCachedKeysAreBounded(t *testing.T) {
 }
 
 func TestNewCachedKeysReportsEveryFault(t *testing.T) {
-	_, err := identity.NewCachedKeys(identity.CachedKeysOptions{TTL: 2 * time.Hour, UnknownTTL: -1, Timeout: 3 * time.Hour, MaxKeys: -1, MaxUnknown: 1 << 25, MaxLookups: 1 << 17})
+	_, err := identity.NewCachedKeys(identity.CachedKeysOptions{
+		TTL:        2 * time.Hour,
+		UnknownTTL: -1,
+		Timeout:    3 * time.Hour,
+		MaxKeys:    -1,
+		MaxUnknown: 1 << 25,
+		MaxLookups: 1 << 17,
+	})
 	want := strings.Join([]string{
 		"Keys is nil, want one",
 		"TTL is 2h0m0s, want more than 0 and at most 1h0m0s",

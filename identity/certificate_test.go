@@ -18,7 +18,11 @@ import (
 
 func leaf(edit func(*x509.Certificate)) *x509.Certificate {
 	at := newClock().at
-	c := &x509.Certificate{NotBefore: at.Add(-time.Hour), NotAfter: at.Add(time.Hour), RawSubjectPublicKeyInfo: []byte("key")}
+	c := &x509.Certificate{
+		NotBefore:               at.Add(-time.Hour),
+		NotAfter:                at.Add(time.Hour),
+		RawSubjectPublicKeyInfo: []byte("key"),
+	}
 	edit(c)
 	return c
 }
@@ -47,32 +51,52 @@ func TestCertificates(t *testing.T) {
 		want     identity.Rejection
 	}{
 		{"public key", identity.CertificateKey, 0, subject(pkix.Name{}), hex.EncodeToString(sum[:]), "", none},
-		{"URI", identity.CertificateURI, 0, func(c *x509.Certificate) { c.URIs = uris("spiffe://a.example/ns/b") }, "spiffe://a.example/ns/b", "", none},
-		{"no URI", identity.CertificateURI, 0, subject(pkix.Name{CommonName: "a"}), "", "", identity.CertificateUnnamed},
-		{"two URIs", identity.CertificateURI, 0, func(c *x509.Certificate) { c.URIs = uris("a:b", "c:d") }, "", "", identity.CertificateUnnamed},
-		{"DNS", identity.CertificateDNS, 0, func(c *x509.Certificate) { c.DNSNames = []string{"a.example"} }, "a.example", "", none},
-		{"two DNS names", identity.CertificateDNS, 0, func(c *x509.Certificate) { c.DNSNames = []string{"a.example", "b.example"} }, "", "", identity.CertificateUnnamed},
-		{"mail", identity.CertificateEmail, 0, func(c *x509.Certificate) { c.EmailAddresses = []string{"a@b.example"} }, "a@b.example", "", none},
+		{"URI", identity.CertificateURI, 0, func(c *x509.Certificate) { c.URIs = uris("spiffe://a.example/ns/b") },
+			"spiffe://a.example/ns/b", "", none},
+		{"no URI", identity.CertificateURI, 0, subject(pkix.Name{CommonName: "a"}), "", "",
+			identity.CertificateUnnamed},
+		{"two URIs", identity.CertificateURI, 0, func(c *x509.Certificate) { c.URIs = uris("a:b", "c:d") }, "", "",
+			identity.CertificateUnnamed},
+		{"DNS", identity.CertificateDNS, 0, func(c *x509.Certificate) { c.DNSNames = []string{"a.example"} },
+			"a.example", "", none},
+		{"two DNS names", identity.CertificateDNS, 0, func(c *x509.Certificate) {
+			c.DNSNames = []string{"a.example", "b.example"}
+		}, "", "", identity.CertificateUnnamed},
+		{"mail", identity.CertificateEmail, 0, func(c *x509.Certificate) { c.EmailAddresses = []string{"a@b.example"} },
+			"a@b.example", "", none},
 		{"common name", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: "billing"}), "billing", "", none},
 		{"empty common name", identity.CertificateCommon, 0, subject(pkix.Name{}), "", "", identity.CertificateUnnamed},
-		{"long common name", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: strings.Repeat("x", 257)}), "", "", identity.CertificateUnnamed},
-		{"NUL in the common name", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: "billing\x00.evil"}), "", "", identity.CertificateUnnamed},
-		{"no text", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: "\xff"}), "", "", identity.CertificateUnnamed},
-		{"organization", identity.CertificateCommon, identity.CertificateOrganization, subject(pkix.Name{CommonName: "a", Organization: []string{"acme"}}), "a", "acme", none},
-		{"no organization", identity.CertificateCommon, identity.CertificateOrganization, subject(pkix.Name{CommonName: "a"}), "a", "", none},
-		{"two organizations", identity.CertificateCommon, identity.CertificateOrganization, subject(pkix.Name{CommonName: "a", Organization: []string{"acme", "b"}}), "", "", identity.CertificateUnnamed},
-		{"unit", identity.CertificateCommon, identity.CertificateUnit, subject(pkix.Name{CommonName: "a", OrganizationalUnit: []string{"acme"}}), "a", "acme", none},
-		{"expired", identity.CertificateKey, 0, func(c *x509.Certificate) { c.NotAfter = newClock().at.Add(-1) }, "", "", identity.CertificateExpired},
-		{"not yet valid", identity.CertificateKey, 0, func(c *x509.Certificate) { c.NotBefore = newClock().at.Add(1) }, "", "", identity.CertificateExpired},
+		{"long common name", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: strings.Repeat("x", 257)}),
+			"", "", identity.CertificateUnnamed},
+		{"NUL in the common name", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: "billing\x00.evil"}),
+			"", "", identity.CertificateUnnamed},
+		{"no text", identity.CertificateCommon, 0, subject(pkix.Name{CommonName: "\xff"}), "", "",
+			identity.CertificateUnnamed},
+		{"organization", identity.CertificateCommon, identity.CertificateOrganization,
+			subject(pkix.Name{CommonName: "a", Organization: []string{"acme"}}), "a", "acme", none},
+		{"no organization", identity.CertificateCommon, identity.CertificateOrganization,
+			subject(pkix.Name{CommonName: "a"}), "a", "", none},
+		{"two organizations", identity.CertificateCommon, identity.CertificateOrganization,
+			subject(pkix.Name{CommonName: "a", Organization: []string{"acme", "b"}}), "", "",
+			identity.CertificateUnnamed},
+		{"unit", identity.CertificateCommon, identity.CertificateUnit,
+			subject(pkix.Name{CommonName: "a", OrganizationalUnit: []string{"acme"}}), "a", "acme", none},
+		{"expired", identity.CertificateKey, 0, func(c *x509.Certificate) { c.NotAfter = newClock().at.Add(-1) }, "",
+			"", identity.CertificateExpired},
+		{"not yet valid", identity.CertificateKey, 0, func(c *x509.Certificate) { c.NotBefore = newClock().at.Add(1) },
+			"", "", identity.CertificateExpired},
 		{"not used", identity.NoCertificateName, 0, subject(pkix.Name{CommonName: "a"}), "", "", none},
 	} {
-		who := newResolver(t, identity.Options{CertificateName: c.by, CertificateProject: c.project, Now: newClock().now})
-		p := who.Resolve(context.Background(), identity.Evidence{Peer: netip.MustParseAddr("192.0.2.1"), Certificate: leaf(c.edit)})
+		who := newResolver(t, identity.Options{CertificateName: c.by, CertificateProject: c.project,
+			Now: newClock().now})
+		p := who.Resolve(context.Background(), identity.Evidence{Peer: netip.MustParseAddr("192.0.2.1"),
+			Certificate: leaf(c.edit)})
 		kind := identity.Address
 		if c.id != "" {
 			kind = identity.Certificate
 		}
-		if p.Kind != kind || p.ID != c.id || p.Project != c.proj || p.Rejected != c.want || p.Client.String() != "192.0.2.1" {
+		if p.Kind != kind || p.ID != c.id || p.Project != c.proj || p.Rejected != c.want ||
+			p.Client.String() != "192.0.2.1" {
 			t.Errorf("%s: %v", c.name, p)
 		}
 	}
@@ -84,7 +108,8 @@ func TestCertificates(t *testing.T) {
 func TestCertificateAmongCredentials(t *testing.T) {
 	ring := &identity.Keyring{}
 	digester, key := newDigester(t), newKey(t)
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key), Key: identity.Key{ID: "key_1"}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key),
+		Key: identity.Key{ID: "key_1"}}}); err != nil {
 		t.Fatal(err)
 	}
 	clock := newClock()
@@ -111,11 +136,15 @@ func TestCertificateAmongCredentials(t *testing.T) {
 		want   identity.Rejection
 	}{
 		{"alone", "192.0.2.1", nil, cert, identity.Certificate, "billing", identity.NotRejected},
-		{"with a valid token", "192.0.2.1", h("Authorization", "Bearer alice.x"), cert, identity.Token, "alice", identity.NotRejected},
+		{"with a valid token", "192.0.2.1", h("Authorization", "Bearer alice.x"), cert, identity.Token, "alice",
+			identity.NotRejected},
 		{"with a valid key", "192.0.2.1", h("X-Api-Key", key), cert, identity.APIKey, "key_1", identity.NotRejected},
-		{"with a forged token", "192.0.2.1", h("Authorization", "Bearer forged.x"), cert, identity.Certificate, "billing", identity.TokenRefused},
-		{"with two credentials", "192.0.2.1", h("Authorization", "Bearer alice.x", "X-Api-Key", key), cert, identity.Token, "alice", identity.NotRejected},
-		{"forged token, no name", "192.0.2.1", h("Authorization", "Bearer forged.x"), unnamed, identity.Address, "", identity.TokenRefused},
+		{"with a forged token", "192.0.2.1", h("Authorization", "Bearer forged.x"), cert, identity.Certificate,
+			"billing", identity.TokenRefused},
+		{"with two credentials", "192.0.2.1", h("Authorization", "Bearer alice.x", "X-Api-Key", key), cert,
+			identity.Token, "alice", identity.NotRejected},
+		{"forged token, no name", "192.0.2.1", h("Authorization", "Bearer forged.x"), unnamed, identity.Address, "",
+			identity.TokenRefused},
 		{"of a proxy", "10.0.0.1", h("X-Forwarded-For", "192.0.2.7"), cert, identity.Address, "", identity.NotRejected},
 		{"of a proxy that forwards nothing", "10.0.0.1", nil, cert, identity.Address, "", identity.NotRejected},
 		{"no peer", "", nil, cert, identity.Certificate, "billing", identity.NotRejected},
@@ -131,12 +160,17 @@ func TestCertificateAmongCredentials(t *testing.T) {
 	counted := newResolver(t, identity.Options{
 		CertificateName: identity.CertificateCommon, Now: clock.now, Strategy: identity.TrustedCount, ProxyCount: 1,
 	})
-	e := identity.Evidence{Peer: netip.MustParseAddr("192.0.2.1"), Header: h("X-Forwarded-For", "192.0.2.7"), Certificate: cert}
+	e := identity.Evidence{
+		Peer:        netip.MustParseAddr("192.0.2.1"),
+		Header:      h("X-Forwarded-For", "192.0.2.7"),
+		Certificate: cert,
+	}
 	if p := counted.Resolve(context.Background(), e); p.Kind != identity.Address || p.Client.String() != "192.0.2.7" {
 		t.Errorf("every peer is a proxy: %v, want the address that it names", p)
 	}
 	for why, n := range who.Rejections() {
-		if want := map[identity.Rejection]uint64{identity.TokenRefused: 2, identity.CertificateUnnamed: 1}[why]; n != want {
+		if want := map[identity.Rejection]uint64{identity.TokenRefused: 2,
+			identity.CertificateUnnamed: 1}[why]; n != want {
 			t.Errorf("%v is counted %d times, want %d", why, n, want)
 		}
 	}
@@ -148,7 +182,8 @@ func TestCertificateSubject(t *testing.T) {
 	seen := map[string]identity.Principal{}
 	for _, p := range []identity.Principal{
 		{Kind: identity.Certificate, ID: "a"}, {Kind: identity.Token, ID: "a"}, {Kind: identity.APIKey, ID: "a"},
-		{Kind: identity.Certificate, Project: "a"}, {Kind: identity.Certificate, Project: "a", ID: "b"}, {Kind: identity.Certificate, ID: "ab"},
+		{Kind: identity.Certificate, Project: "a"}, {Kind: identity.Certificate, Project: "a", ID: "b"},
+		{Kind: identity.Certificate, ID: "ab"},
 		{Kind: identity.Address, ID: "a"},
 	} {
 		subject := string(p.AppendSubject(nil))
@@ -165,8 +200,12 @@ func TestAllocCertificate(t *testing.T) {
 	}
 	clock := newClock()
 	who := newResolver(t, identity.Options{CertificateName: identity.CertificateURI, Now: clock.now})
-	e := identity.Evidence{Peer: netip.MustParseAddr("192.0.2.1"), Certificate: leaf(func(c *x509.Certificate) { c.URIs = uris("spiffe://a.example/b") })}
-	if n := testing.AllocsPerRun(100, func() { sink = who.Resolve(context.Background(), e) }); n != 0 || sink.Kind != identity.Certificate {
+	e := identity.Evidence{
+		Peer:        netip.MustParseAddr("192.0.2.1"),
+		Certificate: leaf(func(c *x509.Certificate) { c.URIs = uris("spiffe://a.example/b") }),
+	}
+	if n := testing.AllocsPerRun(100, func() { sink = who.Resolve(context.Background(), e) }); n != 0 ||
+		sink.Kind != identity.Certificate {
 		t.Errorf("%v allocations, %v", n, sink)
 	}
 }

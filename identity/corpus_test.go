@@ -23,16 +23,19 @@ type difference struct {
 }
 
 const (
-	strictGrammar  = "RFC 7239 wants colons and brackets quoted, and IPv6 in brackets: the element is malformed, so the client is the hop that reported it"
-	lastGood       = "a client is always named: the last address known to be true, where they have none"
-	neverLeftmost  = "the leftmost hop is what the client chose to send; ours is the one that the trusted peer wrote"
-	zoneless       = "zones are removed"
-	emptyEndsWalk  = "an empty hop was written by a proxy that knew no address; skipping it would believe what stands left of it"
+	strictGrammar = "RFC 7239 wants colons and brackets quoted, and IPv6 in brackets: the element is malformed, " +
+		"so the client is the hop that reported it"
+	lastGood      = "a client is always named: the last address known to be true, where they have none"
+	neverLeftmost = "the leftmost hop is what the client chose to send; ours is the one that the trusted peer wrote"
+	zoneless      = "zones are removed"
+	emptyEndsWalk = "an empty hop was written by a proxy that knew no address; skipping it would believe what " +
+		"stands left of it"
 	noPeerNoHeader = "without a peer address nothing is trusted; a door on a Unix socket passes a loopback address"
 )
 
 // privateRanges are what the frameworks compared here trust by default.
-var privateRanges = prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "169.254.0.0/16", "::1/128", "fc00::/7", "fe80::/10")
+var privateRanges = prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "169.254.0.0/16",
+	"::1/128", "fc00::/7", "fe80::/10")
 
 // proxy is the trusted peer of cases that name none.
 const proxy = "192.0.2.254"
@@ -158,7 +161,8 @@ func TestRealclientipCases(t *testing.T) {
 			}
 			switch ranges := c.TrustedRanges.(type) {
 			case string: // CLOUDFLARE_PUBLISHED_RANGES
-				trusted = trust(prefixes("103.21.244.0/22", "104.16.0.0/13", "162.158.0.0/15", "2400:cb00::/32", "2606:4700::/32")...)
+				trusted = trust(prefixes("103.21.244.0/22", "104.16.0.0/13", "162.158.0.0/15", "2400:cb00::/32",
+					"2606:4700::/32")...)
 			case []any:
 				for _, r := range ranges {
 					text := r.(string)
@@ -198,16 +202,20 @@ func TestRealclientipCases(t *testing.T) {
 		expect(t, c.Strategy+"/"+c.Name, p, theirs, listed)
 	}
 	allMet(t, listed)
-	if strategies["rightmost_trusted_range"] != 9 || strategies["remote_addr"] != 11 || strategies["rightmost_non_private"] != 8 {
+	if strategies["rightmost_trusted_range"] != 9 || strategies["remote_addr"] != 11 ||
+		strategies["rightmost_non_private"] != 8 {
 		t.Errorf("the corpus has %v cases by strategy, want 9 by range, 11 by peer, 8 non-private", strategies)
 	}
-	if strategies["rightmost_trusted_count"] != 4 || strategies["single_ip_header"] != 8 || strategies["leftmost_non_private"] != 12 {
-		t.Errorf("the corpus has %v cases by strategy, want 4 by count, 8 with a single header, 12 leftmost", strategies)
+	if strategies["rightmost_trusted_count"] != 4 || strategies["single_ip_header"] != 8 ||
+		strategies["leftmost_non_private"] != 12 {
+		t.Errorf("the corpus has %v cases by strategy, want 4 by count, 8 with a single header, 12 leftmost",
+			strategies)
 	}
 
 	// The case that fails for its grammar, in the grammar.
 	who := newResolver(t, identity.Options{ForwardedHeader: "Forwarded", TrustedProxies: trust(prefixes(
-		"2.2.2.2/32", "2607:f8b0:4004:83f::200e/128", "3.3.0.0/16", "2001:db7::/64", "::ffff:4.4.4.4/124", "64:ff9b::188.0.2.128/112")...)})
+		"2.2.2.2/32", "2607:f8b0:4004:83f::200e/128", "3.3.0.0/16", "2001:db7::/64", "::ffff:4.4.4.4/124",
+		"64:ff9b::188.0.2.128/112")...)})
 	p := who.Resolve(t.Context(), identity.Evidence{Peer: peerAddr(""), Header: http.Header{"Forwarded": {
 		`For=99.99.99.99, For=4.4.4.8, For="[2607:f8b0:4004:83f::200e]:4747"`,
 		`For="2.2.2.2:8883", For="[64:ff9b::188.0.2.200]", For=3.3.5.5, For="[2001:db7::abcd]"`,
@@ -309,9 +317,11 @@ func TestNginxRealip(t *testing.T) {
 	listed := map[string]difference{
 		"X-Forwarded-For: 203.0.113.9,":           {"127.0.0.1", emptyEndsWalk},
 		"X-Forwarded-For: 203.0.113.9, ,10.0.1.5": {"10.0.1.5", emptyEndsWalk},
-		"X-Forwarded-For: ::ffff:203.0.113.9":     {"203.0.113.9", "nginx keeps IPv4-mapped addresses, for us they are the same client"},
+		"X-Forwarded-For: ::ffff:203.0.113.9": {"203.0.113.9",
+			"nginx keeps IPv4-mapped addresses, for us they are the same client"},
 	}
-	who := newResolver(t, identity.Options{TrustedProxies: prefixes("127.0.0.1/32", "10.0.1.0/24", "2001:db8:ffff::/48")})
+	who := newResolver(t, identity.Options{TrustedProxies: prefixes("127.0.0.1/32", "10.0.1.0/24",
+		"2001:db8:ffff::/48")})
 	for _, c := range corpus.Cases {
 		h := http.Header{}
 		for _, line := range c.Lines {
@@ -334,18 +344,21 @@ func TestRackRails(t *testing.T) {
 	readTestdata(t, "rack-rails.json", &corpus)
 	const clientIP = "Client-IP is not read, so it cannot contradict"
 	listed := map[string]difference{
-		"X-Forwarded-For: unknown,192.168.0.1":                             {"192.168.0.1", lastGood},
-		"X-Forwarded-For: other,unknown,192.168.0.1":                       {"192.168.0.1", lastGood},
-		"X-Forwarded-For: 3.4.5.6,unknown":                                 {proxy, "what stands left of an unusable hop is not believed"},
+		"X-Forwarded-For: unknown,192.168.0.1":       {"192.168.0.1", lastGood},
+		"X-Forwarded-For: other,unknown,192.168.0.1": {"192.168.0.1", lastGood},
+		"X-Forwarded-For: 3.4.5.6,unknown": {proxy,
+			"what stands left of an unusable hop is not believed"},
 		"X-Forwarded-For: 2001:0db8:85a3:0000:0000:8a2e:0370:7335,unknown": {proxy, "the same"},
-		"X-Forwarded-For: 8.8.8.8, fe80::202:b3ff:fe1e:8329":               {"8.8.8.8", "fe80::/10 is among the ranges trusted here"},
-		"X-Forwarded-For: 1.1.1.1":                                         {"1.1.1.1", clientIP},
-		"X-Forwarded-For: 2001:0db8:85a3:0000:0000:8a2e:0370:7335":         {"2001:db8:85a3::8a2e:370:7335", clientIP},
+		"X-Forwarded-For: 8.8.8.8, fe80::202:b3ff:fe1e:8329": {"8.8.8.8",
+			"fe80::/10 is among the ranges trusted here"},
+		"X-Forwarded-For: 1.1.1.1":                                 {"1.1.1.1", clientIP},
+		"X-Forwarded-For: 2001:0db8:85a3:0000:0000:8a2e:0370:7335": {"2001:db8:85a3::8a2e:370:7335", clientIP},
 	}
 	for _, c := range corpus.Cases {
 		if strings.Contains(c.Peer, ",") {
 			// A CGI variable with two addresses; a peer is one, so this is none.
-			if p := newResolver(t, identity.Options{}).Resolve(t.Context(), identity.Evidence{Peer: peerAddr(c.Peer)}); p.Client.IsValid() {
+			if p := newResolver(t, identity.Options{}).Resolve(t.Context(),
+				identity.Evidence{Peer: peerAddr(c.Peer)}); p.Client.IsValid() {
 				t.Errorf("peer %s: client is %v, want none", c.Peer, p.Client)
 			}
 			continue

@@ -13,10 +13,17 @@ import (
 func FuzzKeyAmongCredentials(f *testing.F) {
 	ring, digester := &identity.Keyring{}, newDigester(f)
 	const key = "hg_003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf1sh72b"
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key), Key: identity.Key{ID: "k1"}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key),
+		Key: identity.Key{ID: "k1"}}}); err != nil {
 		f.Fatal(err)
 	}
-	who := newResolver(f, identity.Options{Keys: ring, Digester: digester, Tokens: forgedToken{}, TokenFailures: -1, KeySources: everywhere})
+	who := newResolver(f, identity.Options{
+		Keys:          ring,
+		Digester:      digester,
+		Tokens:        forgedToken{},
+		TokenFailures: -1,
+		KeySources:    everywhere,
+	})
 	f.Add("Bearer a.b.c", "x", "api_key=y")
 	f.Add("Basic YTpi, Bearer "+key, key+","+key, "api_key[]="+key+"&api_key=")
 	f.Add("Bearer a b c d e f g h i j", "", "")
@@ -25,7 +32,8 @@ func FuzzKeyAmongCredentials(f *testing.F) {
 			Peer: netip.MustParseAddr("203.0.113.9"), Target: "/?" + query,
 			Header: http.Header{"Authorization": {authorization}, "X-Api-Key": {header, key}},
 		}, nil)
-		if many := p.Rejected == identity.TooManyCredentials; many != (p.Kind == identity.Address) || !many && p.ID != "k1" || len(others) > 0 {
+		if many := p.Rejected == identity.TooManyCredentials; many != (p.Kind == identity.Address) ||
+			!many && p.ID != "k1" || len(others) > 0 {
 			t.Errorf("%q, %q, %q: %v, %v", authorization, header, query, p, others)
 		}
 	})

@@ -21,10 +21,12 @@ func Example() {
 	header := http.Header{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 10.0.0.7"}}
 
 	// From a trusted proxy the header is read, from the right.
-	fmt.Println(who.Resolve(context.Background(), identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header}))
+	fmt.Println(who.Resolve(context.Background(),
+		identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: header}))
 
 	// From anyone else it is not.
-	fmt.Println(who.Resolve(context.Background(), identity.Evidence{Peer: netip.MustParseAddr("198.51.100.1"), Header: header}))
+	fmt.Println(who.Resolve(context.Background(),
+		identity.Evidence{Peer: netip.MustParseAddr("198.51.100.1"), Header: header}))
 	// Output:
 	// address 203.0.113.9 in 203.0.113.9/32: hop 2 from the right of X-Forwarded-For: the first address outside the trusted proxies
 	// address 198.51.100.1 in 198.51.100.1/32: the peer is not a trusted proxy, so headers are not read
@@ -88,7 +90,8 @@ func ExampleKeyring() {
 	}
 
 	peer := netip.MustParseAddr("203.0.113.9")
-	p := who.Resolve(context.Background(), identity.Evidence{Peer: peer, Header: http.Header{"Authorization": {"Bearer " + text}}})
+	p := who.Resolve(context.Background(), identity.Evidence{Peer: peer,
+		Header: http.Header{"Authorization": {"Bearer " + text}}})
 	fmt.Println(p.Kind, p.Project, p.ID)
 
 	p = who.Resolve(context.Background(), identity.Evidence{Peer: peer, Header: http.Header{"X-Api-Key": {"made up"}}})

@@ -74,8 +74,10 @@ func TestForwarded(t *testing.T) {
 // taken for the proxy.
 func TestClientCannotHideBehindItsProxy(t *testing.T) {
 	who := newResolver(t, identity.Options{TrustedProxies: proxies, ForwardedHeader: "Forwarded"})
-	for _, sent := range []string{`for="`, `for="6.6.6.6`, `"`, `\`, `\"`, `for="\`, `for="a\\"`, `for="x";y="`, `,`, `;`, "\xff", `for="a", by="`} {
-		for _, appended := range []string{`for=1.1.1.1`, `for="1.1.1.1:80"`, `for=1.1.1.1;host="a,b"`, `host="\"";for=1.1.1.1`} {
+	for _, sent := range []string{`for="`, `for="6.6.6.6`, `"`, `\`, `\"`, `for="\`, `for="a\\"`, `for="x";y="`, `,`,
+		`;`, "\xff", `for="a", by="`} {
+		for _, appended := range []string{`for=1.1.1.1`, `for="1.1.1.1:80"`, `for=1.1.1.1;host="a,b"`,
+			`host="\"";for=1.1.1.1`} {
 			h := http.Header{"Forwarded": {sent + ", " + appended}}
 			p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("10.0.0.1"), Header: h})
 			if text(p.Client) != "1.1.1.1" {
@@ -87,7 +89,8 @@ func TestClientCannotHideBehindItsProxy(t *testing.T) {
 
 func FuzzForwarded(f *testing.F) {
 	for _, seed := range []string{
-		"", "for=1.1.1.1", `for="[2001:db8::7]:443", for=10.0.0.2;by="a,b"`, `for="1.1.1.1\"`, `for="`, `for=_x`, `for=unknown`, "for=1.1.1.1\nfor=10.0.0.2",
+		"", "for=1.1.1.1", `for="[2001:db8::7]:443", for=10.0.0.2;by="a,b"`, `for="1.1.1.1\"`, `for="`, `for=_x`,
+		`for=unknown`, "for=1.1.1.1\nfor=10.0.0.2",
 		`for="\1.1.1.1"`, `;;for=1.1.1.1;;`, `for=1.1.1.1;for=2.2.2.2`, `x="\\\"\\",for="[fe80::1%z]"`,
 	} {
 		f.Add(seed)
@@ -100,16 +103,19 @@ func FuzzForwarded(f *testing.F) {
 		p := who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"Forwarded": lines}})
 		checkClient(t, who, p, peer)
 		if p.Hop.Stop != identity.StopTooLong {
-			if got, want := identity.ForwardedElements(lines...), leftToRight(lines); want != nil && !slices.Equal(got, want) {
+			if got, want := identity.ForwardedElements(lines...), leftToRight(lines); want != nil &&
+				!slices.Equal(got, want) {
 				t.Errorf("Forwarded: %q: elements are %v, want %v", lines, got, want)
 			}
 		}
-		for _, appended := range []string{"for=203.0.113.99", `for="[2001:db8::99]:443"`, `for=203.0.113.99;host="\\,\"";by=_a`} {
+		for _, appended := range []string{"for=203.0.113.99", `for="[2001:db8::99]:443"`,
+			`for=203.0.113.99;host="\\,\"";by=_a`} {
 			last := slices.Clone(lines)
 			last[len(last)-1] += ", " + appended
 			for _, lines := range [][]string{last, append(lines, appended)} {
 				p := who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"Forwarded": lines}})
-				if p.Hop.Index != 1 || p.Hop.Stop != identity.StopUntrusted || !strings.HasSuffix(text(p.Client), "99") {
+				if p.Hop.Index != 1 || p.Hop.Stop != identity.StopUntrusted ||
+					!strings.HasSuffix(text(p.Client), "99") {
 					t.Errorf("Forwarded: %q: client is %v (%s), want what the proxy appended", lines, p.Client, p.Hop)
 				}
 			}

@@ -68,13 +68,16 @@ func (f KeyFormat) withDefaults() KeyFormat {
 func (f KeyFormat) Check() error {
 	var errs []error
 	if len(f.Prefix) > maxPrefix || !isPrefix(f.Prefix) {
-		errs = append(errs, fmt.Errorf("Prefix is %.40q, want at most %d letters, digits, _ and -", f.Prefix, maxPrefix))
+		errs = append(errs, fmt.Errorf("Prefix is %.40q, want at most %d letters, digits, _ and -",
+			f.Prefix, maxPrefix))
 	}
 	if f.made() {
 		return errors.Join(errs...)
 	}
 	if least := max(MinForeignKey, len(f.Prefix)+MinForeignKey/2); f.MinLength < least || f.MinLength > MaxKeyLength {
-		errs = append(errs, fmt.Errorf("MinLength is %d, want %d to %d with this prefix: shorter keys are guessed too soon", f.MinLength, least, MaxKeyLength))
+		errs = append(errs,
+			fmt.Errorf("MinLength is %d, want %d to %d with this prefix: shorter keys are guessed too soon",
+				f.MinLength, least, MaxKeyLength))
 	}
 	if f.MaxLength < f.MinLength || f.MaxLength > MaxKeyLength {
 		errs = append(errs, fmt.Errorf("MaxLength is %d, want MinLength to %d", f.MaxLength, MaxKeyLength))

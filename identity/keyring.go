@@ -62,7 +62,9 @@ func (k *Keyring) Replace(records []KeyRecord) error {
 			faults = append(faults, fmt.Errorf("records[%d].Key.ID is empty, want the stable name of the key", i))
 		}
 		if other, taken := index.add(record); taken {
-			faults = append(faults, fmt.Errorf("records[%d].Digest of key %q is that of key %q, want one record for a key", i, record.Key.ID, other.ID))
+			faults = append(faults,
+				fmt.Errorf("records[%d].Digest of key %q is that of key %q, want one record for a key", i,
+					record.Key.ID, other.ID))
 		}
 	}
 	if faults != nil {

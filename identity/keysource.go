@@ -43,7 +43,9 @@ func (s KeySources) check() error {
 	if len(s.Query) > maxPrefix || strings.ContainsFunc(s.Query, func(c rune) bool {
 		return c >= 0x80 || !alphanumeric(byte(c)) && !strings.ContainsRune("_-.~", c)
 	}) {
-		errs = append(errs, fmt.Errorf("KeySources.Query is %q, want the name of a parameter: at most %d letters, digits and _-.~", s.Query, maxPrefix))
+		errs = append(errs,
+			fmt.Errorf("KeySources.Query is %q, want the name of a parameter: at most %d letters, digits and _-.~",
+				s.Query, maxPrefix))
 	}
 	return errors.Join(errs...)
 }

@@ -36,8 +36,10 @@ func TestKeySources(t *testing.T) {
 		{"query, without headers at all", "?api_key=" + c.active, nil, "k1", none},
 		{"query, key percent-encoded", "/?api_key=" + escaped(c.active), nil, "k1", none},
 		{"query, name percent-encoded", "/?%61pi%5Fkey=" + c.active, nil, "k1", none},
-		{"query and header, the same", "/?api_key=" + escaped(c.active), http.Header{"X-Api-Key": {c.active}}, "k1", none},
-		{"all three, the same", "/?api_key=" + c.active, http.Header{"X-Api-Key": {c.active}, "Authorization": {"Bearer " + c.active}}, "k1", none},
+		{"query and header, the same", "/?api_key=" + escaped(c.active),
+			http.Header{"X-Api-Key": {c.active}}, "k1", none},
+		{"all three, the same", "/?api_key=" + c.active,
+			http.Header{"X-Api-Key": {c.active}, "Authorization": {"Bearer " + c.active}}, "k1", none},
 		{"another name", "/?api_keys=" + c.active, nil, "", none},
 		{"a name that begins alike", "/?api_=" + c.active, nil, "", none},
 		{"another case", "/?API_KEY=" + c.active, nil, "k1", none},
@@ -49,12 +51,15 @@ func TestKeySources(t *testing.T) {
 		{"twice, once encoded", "/?api_key=" + c.active + "&api%5fkey=" + c.active, nil, "k1", none},
 		{"twice, once empty", "/?api_key&api_key=" + c.active, nil, "k1", identity.KeyMalformed},
 		{"two keys", "/?api_key=" + c.active, http.Header{"X-Api-Key": {c.expiring}}, "k4", none},
-		{"two keys, one as bearer", "/?api_key=" + c.active, http.Header{"Authorization": {"Bearer " + c.expiring}}, "k4", none},
-		{"the query's key begins the header's", "/?api_key=" + c.active[:20], http.Header{"X-Api-Key": {c.active}}, "k1", identity.KeyMalformed},
+		{"two keys, one as bearer", "/?api_key=" + c.active,
+			http.Header{"Authorization": {"Bearer " + c.expiring}}, "k4", none},
+		{"the query's key begins the header's", "/?api_key=" + c.active[:20], http.Header{"X-Api-Key": {c.active}},
+			"k1", identity.KeyMalformed},
 
 		{"no value", "/?api_key", nil, "", identity.KeyMalformed},
 		{"empty", "/?api_key=&a=b", nil, "", identity.KeyMalformed},
-		{"encoded twice", "/?api_key=" + strings.ReplaceAll(escaped(c.active), "%", "%25"), nil, "", identity.KeyMalformed},
+		{"encoded twice", "/?api_key=" + strings.ReplaceAll(escaped(c.active), "%", "%25"), nil, "",
+			identity.KeyMalformed},
 		{"bad escape", "/?api_key=%zz" + c.active[2:], nil, "", identity.KeyMalformed},
 		{"broken escape", "/?api_key=" + c.active + "%", nil, "", identity.KeyMalformed},
 		{"fragment", "/?api_key=" + c.active + "#x", nil, "", identity.KeyMalformed},
@@ -88,7 +93,8 @@ func TestKeySourcesThatAreOff(t *testing.T) {
 			identity.Evidence
 		}{
 			{identity.KeySources{Header: "X-Api-Key"}, identity.Evidence{Header: http.Header{"X-Api-Key": {c.active}}}},
-			{identity.KeySources{Bearer: true}, identity.Evidence{Header: http.Header{"Authorization": {"Bearer " + c.active}}}},
+			{identity.KeySources{Bearer: true},
+				identity.Evidence{Header: http.Header{"Authorization": {"Bearer " + c.active}}}},
 			{identity.KeySources{Query: "api_key"}, identity.Evidence{Target: "/?api_key=" + c.active}},
 		} {
 			p := c.Resolve(t.Context(), e.Evidence)
@@ -132,23 +138,30 @@ func TestRedactAndStripTarget(t *testing.T) {
 func FuzzQueryKey(f *testing.F) {
 	ring, digester := &identity.Keyring{}, newDigester(f)
 	const key = "hg_003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf1sh72b"
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key), Key: identity.Key{ID: "k1"}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key),
+		Key: identity.Key{ID: "k1"}}}); err != nil {
 		f.Fatal(err)
 	}
 	who := newResolver(f, identity.Options{Keys: ring, Digester: digester, KeySources: everywhere})
 	for _, query := range []string{
-		"", "api_key=" + key, "a=b&api%5Fkey=" + key, "api_key=" + key + "&api_key", "api_key=%68g_" + key[3:], "api_key=" + key + "+",
-		"%zz=1&api_key=" + key, "api_key%=" + key, "=" + key, "&&api_key==" + key, "a;api_key=" + key, "api_key=" + key + "%", "api_key;", "api_key;a&b",
-		"api_key=x;y&api_key=%20" + key, "API_KEY=" + key, "[api_key]=" + key, "api_key[]=" + key, "+api.key=" + key, "api_key[=" + key,
-		strings.Repeat("api_key=x&", 4) + "api_key=1&api_key=2&api_key=3&api_key=4&api_key=5&api_key=6&api_key=7&api_key=8&api_key=" + key,
+		"", "api_key=" + key, "a=b&api%5Fkey=" + key, "api_key=" + key + "&api_key", "api_key=%68g_" + key[3:],
+		"api_key=" + key + "+",
+		"%zz=1&api_key=" + key, "api_key%=" + key, "=" + key, "&&api_key==" + key, "a;api_key=" + key,
+		"api_key=" + key + "%", "api_key;", "api_key;a&b",
+		"api_key=x;y&api_key=%20" + key, "API_KEY=" + key, "[api_key]=" + key, "api_key[]=" + key, "+api.key=" + key,
+		"api_key[=" + key,
+		strings.Repeat("api_key=x&", 4) +
+			"api_key=1&api_key=2&api_key=3&api_key=4&api_key=5&api_key=6&api_key=7&api_key=8&api_key=" + key,
 	} {
 		f.Add(query)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Target: "/v1/items?" + query})
+		p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"),
+			Target: "/v1/items?" + query})
 		there := false
 		for _, separators := range []string{"", ";"} {
-			for pair := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || strings.ContainsRune(separators, r) }) {
+			for pair := range strings.FieldsFuncSeq(query,
+				func(r rune) bool { return r == '&' || strings.ContainsRune(separators, r) }) {
 				// ParseQuery drops pairs with a ;.
 				values, _ := url.ParseQuery(strings.ReplaceAll(pair, ";", "%3b"))
 				there = there || strings.TrimSpace(values.Get("api_key")) == key
@@ -161,14 +174,16 @@ func FuzzQueryKey(f *testing.F) {
 		}
 		stripped := who.StripTarget("/?" + query)
 		// Servers that end parameters at a ; as well find none either.
-		values, _ := url.ParseQuery(strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(stripped, "/"), "?"), ";", "&"))
+		values, _ := url.ParseQuery(strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(stripped, "/"), "?"), ";",
+			"&"))
 		if values.Has("api_key") {
 			t.Errorf("query %q stripped is %q, which has a key", query, stripped)
 		}
 		if again := who.StripTarget(stripped); again != stripped {
 			t.Errorf("query %q stripped twice is %q, once %q", query, again, stripped)
 		}
-		if shown := who.RedactTarget("/?" + query); there && strings.Count(query, key) == 1 && strings.Contains(shown, key) {
+		if shown := who.RedactTarget("/?" + query); there && strings.Count(query, key) == 1 &&
+			strings.Contains(shown, key) {
 			t.Errorf("query %q is shown as %q", query, shown)
 		}
 	})
@@ -212,13 +227,18 @@ func TestKeyFormats(t *testing.T) {
 	digester := newDigester(t)
 	ring := &identity.Keyring{}
 	if err := ring.Replace([]identity.KeyRecord{
-		{Digest: digester.Digest(made), Key: identity.Key{ID: "made"}}, {Digest: digester.Digest(uuid), Key: identity.Key{ID: "uuid"}},
+		{Digest: digester.Digest(made), Key: identity.Key{ID: "made"}},
+		{Digest: digester.Digest(uuid), Key: identity.Key{ID: "uuid"}},
 		{Digest: digester.Digest("hunter2"), Key: identity.Key{ID: "short"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	finder := &countingFinder{KeyFinder: ring}
-	who := newResolver(t, identity.Options{Keys: finder, Digester: digester, KeyFormats: []identity.KeyFormat{live, old, bare}})
+	who := newResolver(t, identity.Options{
+		Keys:       finder,
+		Digester:   digester,
+		KeyFormats: []identity.KeyFormat{live, old, bare},
+	})
 	for _, c := range []struct {
 		text, id string
 		why      identity.Rejection
@@ -250,7 +270,8 @@ func TestNewReportsFaultsOfKeys(t *testing.T) {
 		Keys: &identity.Keyring{}, Digester: newDigester(t), Tokens: goodToken{},
 		KeySources: identity.KeySources{Header: "forwarded", Bearer: true, Query: "api key"},
 		KeyFormats: []identity.KeyFormat{
-			{Prefix: "a.b"}, {MinLength: 36, MaxLength: 36}, {Prefix: "old-", MinLength: 10, MaxLength: 8}, {Prefix: "x", MinLength: 20, MaxLength: 257},
+			{Prefix: "a.b"}, {MinLength: 36, MaxLength: 36}, {Prefix: "old-", MinLength: 10, MaxLength: 8},
+			{Prefix: "x", MinLength: 20, MaxLength: 257},
 		},
 	})
 	want := strings.Join([]string{
@@ -265,7 +286,11 @@ func TestNewReportsFaultsOfKeys(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v\nwant %s", err, want)
 	}
-	if _, err := identity.New(identity.Options{Keys: &identity.Keyring{}, Digester: newDigester(t), KeyFormats: make([]identity.KeyFormat, 9)}); err == nil || !strings.Contains(err.Error(), "KeyFormats has 9 formats, want at most 8") {
+	if _, err := identity.New(identity.Options{
+		Keys:       &identity.Keyring{},
+		Digester:   newDigester(t),
+		KeyFormats: make([]identity.KeyFormat, 9),
+	}); err == nil || !strings.Contains(err.Error(), "KeyFormats has 9 formats, want at most 8") {
 		t.Errorf("New with nine formats: %v", err)
 	}
 	if text, err := (identity.KeyFormat{MinLength: 20, MaxLength: 20}).New(); err == nil || text != "" {
@@ -274,7 +299,8 @@ func TestNewReportsFaultsOfKeys(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	item, items := &identity.Endpoint{Method: "GET", Path: "/v1/items/{id}"}, &identity.Endpoint{Method: "POST", Path: "/v1/items"}
+	item, items := &identity.Endpoint{Method: "GET", Path: "/v1/items/{id}"},
+		&identity.Endpoint{Method: "POST", Path: "/v1/items"}
 	rest := &identity.Endpoint{Method: "GET", Path: "/v1/files/{name...}"}
 	for _, c := range []struct {
 		scopes []string
@@ -310,12 +336,15 @@ func TestScopes(t *testing.T) {
 			t.Errorf("Allow of %q allocates %v times", c.scopes, n)
 		}
 	}
-	for _, wrong := range []string{"", " ", "get", "GET ", " GET", "GET  /v1", "GET /v1\n/v2", "G\x00T", "GET/v1", "*", "GET *", "/v1/ x", "/" + strings.Repeat("x", 1024)} {
-		if scopes, err := identity.ParseScopes([]string{"GET", wrong}); err == nil || !strings.Contains(err.Error(), "scopes[1] is ") {
+	for _, wrong := range []string{"", " ", "get", "GET ", " GET", "GET  /v1", "GET /v1\n/v2", "G\x00T", "GET/v1", "*",
+		"GET *", "/v1/ x", "/" + strings.Repeat("x", 1024)} {
+		if scopes, err := identity.ParseScopes([]string{"GET", wrong}); err == nil ||
+			!strings.Contains(err.Error(), "scopes[1] is ") {
 			t.Errorf("ParseScopes(%q) = %q, %v", wrong, scopes, err)
 		}
 	}
-	if _, err := identity.ParseScopes(make([]string, 65)); err == nil || !strings.Contains(err.Error(), "there are 65 scopes, want at most 64") {
+	if _, err := identity.ParseScopes(make([]string, 65)); err == nil ||
+		!strings.Contains(err.Error(), "there are 65 scopes, want at most 64") {
 		t.Errorf("65 scopes: %v", err)
 	}
 	var s identity.Scopes
@@ -334,7 +363,8 @@ func TestKeyOutOfScopeIsTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	ring := &identity.Keyring{}
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k1", Project: "acme", Scopes: scopes}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text),
+		Key: identity.Key{ID: "k1", Project: "acme", Scopes: scopes}}}); err != nil {
 		t.Fatal(err)
 	}
 	who := newResolver(t, identity.Options{Keys: ring, Digester: digester})
@@ -343,7 +373,8 @@ func TestKeyOutOfScopeIsTheAddress(t *testing.T) {
 	for _, at := range []*identity.Endpoint{nil, {Method: "PUT", Path: "/v1/items/{id}"}} {
 		e.Endpoint = at
 		p := who.Resolve(t.Context(), e)
-		if p.Rejected != identity.KeyOutOfScope || p.Project != "" || string(p.AppendSubject(nil)) != string(address.AppendSubject(nil)) {
+		if p.Rejected != identity.KeyOutOfScope || p.Project != "" ||
+			string(p.AppendSubject(nil)) != string(address.AppendSubject(nil)) {
 			t.Errorf("at %v: %s, want the address", at, p)
 		}
 	}
@@ -361,7 +392,8 @@ func TestKeysInQueriesAllocateNothing(t *testing.T) {
 	c := newCredentials(t, identity.Options{})
 	ring, digester := &identity.Keyring{}, newDigester(t)
 	scopes, _ := identity.ParseScopes([]string{"GET", "/v1/items/{id}"})
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(c.active), Key: identity.Key{ID: "k1", Scopes: scopes}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(c.active),
+		Key: identity.Key{ID: "k1", Scopes: scopes}}}); err != nil {
 		t.Fatal(err)
 	}
 	who := newResolver(t, identity.Options{Keys: ring, Digester: digester, KeySources: everywhere})
@@ -369,8 +401,14 @@ func TestKeysInQueriesAllocateNothing(t *testing.T) {
 	if raceEnabled {
 		allowed = 10 // pools drop what they hold
 	}
-	for _, target := range []string{"/?x=y&api_key=" + c.active, "/?%61pi_key=%68g_" + c.active[3:], "/?x=y", "/?api_key=" + c.unknown, "/?api_key=%zz"} {
-		e := identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: http.Header{}, Target: target, Endpoint: &identity.Endpoint{Method: "GET", Path: "/v1/items/{i}"}}
+	for _, target := range []string{"/?x=y&api_key=" + c.active, "/?%61pi_key=%68g_" + c.active[3:], "/?x=y",
+		"/?api_key=" + c.unknown, "/?api_key=%zz"} {
+		e := identity.Evidence{
+			Peer:     netip.MustParseAddr("203.0.113.9"),
+			Header:   http.Header{},
+			Target:   target,
+			Endpoint: &identity.Endpoint{Method: "GET", Path: "/v1/items/{i}"},
+		}
 		if n := testing.AllocsPerRun(100, func() { who.Resolve(context.Background(), e) }); n > allowed {
 			t.Errorf("%s: Resolve allocates %v times, want %v", target, n, allowed)
 		}

@@ -82,7 +82,11 @@ func TestAppendAddressWhateverTheKind(t *testing.T) {
 }
 
 func TestPrincipalString(t *testing.T) {
-	who := newResolver(t, identity.Options{TrustedProxies: prefixes("10.0.0.0/8"), Keys: &identity.Keyring{}, Digester: newDigester(t)})
+	who := newResolver(t, identity.Options{
+		TrustedProxies: prefixes("10.0.0.0/8"),
+		Keys:           &identity.Keyring{},
+		Digester:       newDigester(t),
+	})
 	resolve := func(peer string, h http.Header) identity.Principal {
 		a, _ := netip.ParseAddr(peer)
 		return who.Resolve(t.Context(), identity.Evidence{Peer: a, Header: h})
@@ -92,14 +96,25 @@ func TestPrincipalString(t *testing.T) {
 		want string
 	}{
 		{resolve("", nil), "address none: no peer address was given"},
-		{resolve("203.0.113.9", nil), "address 203.0.113.9 in 203.0.113.9/32: the peer is not a trusted proxy, so headers are not read"},
-		{resolve("10.0.0.1", http.Header{"X-Forwarded-For": {"unknown"}}), "address 10.0.0.1 in 10.0.0.1/32: the peer, X-Forwarded-For was read: the hop before it is unknown"},
+		{resolve("203.0.113.9", nil),
+			"address 203.0.113.9 in 203.0.113.9/32: the peer is not a trusted proxy, so headers are not read"},
+		{resolve("10.0.0.1", http.Header{"X-Forwarded-For": {"unknown"}}),
+			"address 10.0.0.1 in 10.0.0.1/32: the peer, X-Forwarded-For was read: the hop before it is unknown"},
 		{
 			resolve("10.0.0.1", http.Header{"X-Forwarded-For": {"2001:db8::7, 10.0.0.2"}, "X-Api-Key": {newKey(t)}}),
-			"address 2001:db8::7 in 2001:db8::/64: hop 2 from the right of X-Forwarded-For: the first address outside the trusted proxies; credential ignored: the API key is unknown",
+			"address 2001:db8::7 in 2001:db8::/64: hop 2 from the right of X-Forwarded-For: the first address " +
+				"outside the trusted proxies; credential ignored: the API key is unknown",
 		},
 		{
-			identity.Principal{Kind: identity.Token, ID: "sub\n", Project: "acme", Tier: "gold", Client: netip.MustParseAddr("1.2.3.4"), Prefix: netip.MustParsePrefix("1.2.3.4/32"), Hop: identity.Hop{Stop: identity.StopPeerUntrusted}},
+			identity.Principal{
+				Kind:    identity.Token,
+				ID:      "sub\n",
+				Project: "acme",
+				Tier:    "gold",
+				Client:  netip.MustParseAddr("1.2.3.4"),
+				Prefix:  netip.MustParsePrefix("1.2.3.4/32"),
+				Hop:     identity.Hop{Stop: identity.StopPeerUntrusted},
+			},
 			`token "sub\n" of project "acme" in tier "gold", client 1.2.3.4 in 1.2.3.4/32: the peer is not a trusted proxy, so headers are not read`,
 		},
 	} {

@@ -244,7 +244,8 @@ func New(o Options) (*Resolver, error) {
 		r.sources = o.KeySources.withDefaults()
 		r.formats = formats(o.KeyFormats)
 	}
-	if err := errors.Join(slices.Concat(checkProxies(o.TrustedProxies), r.check(o), r.checkStrategy(o), checkNAT64(o.NAT64))...); err != nil {
+	if err := errors.Join(slices.Concat(checkProxies(o.TrustedProxies), r.check(o), r.checkStrategy(o),
+		checkNAT64(o.NAT64))...); err != nil {
 		return nil, err
 	}
 	r.trusted, r.nat64 = newRanges(o.TrustedProxies), newNAT64(o.NAT64)
@@ -290,7 +291,8 @@ func (r *Resolver) check(o Options) (faults []error) {
 			fault("KeyFormats[%d]: %w", i, err)
 		}
 		if f.Prefix == "" && r.sources.Bearer && r.tokens != nil {
-			fault("KeyFormats[%d].Prefix is empty, want one, or KeySources.Bearer false: tokens are accepted too, and nothing else tells the two apart", i)
+			fault("KeyFormats[%d].Prefix is empty, want one, or KeySources.Bearer false: tokens are accepted too, "+
+				"and nothing else tells the two apart", i)
 		}
 	}
 	return faults

@@ -99,7 +99,8 @@ func TestCredentials(t *testing.T) {
 		{"key as bearer", bearer(c.active), identity.APIKey, "k1", none},
 		{"key twice, in two headers", with(bearer(c.active), c.active), identity.APIKey, "k1", none},
 		{"key that expires in a nanosecond", with(http.Header{}, c.expiring), identity.APIKey, "k4", none},
-		{"key beside another scheme", with(http.Header{"Authorization": {"Basic YTpi"}}, c.active), identity.APIKey, "k1", none},
+		{"key beside another scheme", with(http.Header{"Authorization": {"Basic YTpi"}}, c.active),
+			identity.APIKey, "k1", none},
 		{"token", bearer("good"), identity.Token, "alice", none},
 		{"token, scheme in capitals", http.Header{"Authorization": {"BEARER  good"}}, identity.Token, "alice", none},
 		{"another scheme", http.Header{"Authorization": {"Basic YTpi"}}, identity.Address, "", none},
@@ -112,7 +113,8 @@ func TestCredentials(t *testing.T) {
 		{"key and token", with(bearer("good"), c.active), identity.Token, "alice", none},
 		{"key and bad token", with(bearer("bad"), c.active), identity.APIKey, "k1", identity.TokenRefused},
 		{"two tokens", bearer("good", "good"), identity.Token, "alice", none},
-		{"two Authorization lines and a key", with(http.Header{"Authorization": {"Basic YTpi", "Basic YTpi"}}, c.active), identity.APIKey, "k1", none},
+		{"two Authorization lines and a key", with(http.Header{"Authorization": {"Basic YTpi", "Basic YTpi"}},
+			c.active), identity.APIKey, "k1", none},
 
 		{"revoked", with(http.Header{}, c.revoked), identity.Address, "", identity.KeyRevoked},
 		{"expired", with(http.Header{}, c.expired), identity.Address, "", identity.KeyExpired},
@@ -134,8 +136,10 @@ func TestCredentials(t *testing.T) {
 		{"empty token", http.Header{"Authorization": {"Bearer"}}, identity.Address, "", identity.TokenMalformed},
 		{"two tokens in one line", bearer("good, Bearer good"), identity.Token, "alice", none},
 		{"padding alone", bearer("=="), identity.Address, "", identity.TokenMalformed},
-		{"long token", bearer(strings.Repeat("x", identity.MaxTokenLength+1)), identity.Address, "", identity.TokenTooLong},
-		{"longest token", bearer(strings.Repeat("x", identity.MaxTokenLength)), identity.Address, "", identity.TokenRefused},
+		{"long token", bearer(strings.Repeat("x", identity.MaxTokenLength+1)), identity.Address, "",
+			identity.TokenTooLong},
+		{"longest token", bearer(strings.Repeat("x", identity.MaxTokenLength)), identity.Address, "",
+			identity.TokenRefused},
 	} {
 		peer := netip.MustParseAddr("203.0.113.9")
 		p := c.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: row.header})
@@ -153,7 +157,8 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s: project is %q, want %q", row.name, p.Project, wantProject)
 		}
 		if row.kind == identity.Address {
-			if direct := c.Resolve(t.Context(), identity.Evidence{Peer: peer}); string(direct.AppendSubject(nil)) != string(p.AppendSubject(nil)) {
+			if direct := c.Resolve(t.Context(), identity.Evidence{Peer: peer}); string(
+				direct.AppendSubject(nil)) != string(p.AppendSubject(nil)) {
 				t.Errorf("%s: the subject is not that of the address", row.name)
 			}
 		}
@@ -168,15 +173,25 @@ func TestUserGoesFirst(t *testing.T) {
 		crowd.Add("Authorization", fmt.Sprintf("Bearer %d", i))
 	}
 	peer := netip.MustParseAddr("203.0.113.9")
-	for _, h := range []http.Header{nil, {"X-Api-Key": {c.active}}, {"X-Api-Key": {c.revoked}}, {"Authorization": {"Bearer good"}}, crowd} {
-		first, others := c.ResolveAll(t.Context(), identity.Evidence{Peer: peer, Header: h, User: &identity.User{ID: "7", Project: "acme"}}, nil)
-		want := identity.Principal{Kind: identity.LoggedIn, ID: "7", Project: "acme", Client: peer, Prefix: netip.PrefixFrom(peer, 32), Hop: first.Hop}
+	for _, h := range []http.Header{nil, {"X-Api-Key": {c.active}}, {"X-Api-Key": {c.revoked}},
+		{"Authorization": {"Bearer good"}}, crowd} {
+		first, others := c.ResolveAll(t.Context(),
+			identity.Evidence{Peer: peer, Header: h, User: &identity.User{ID: "7", Project: "acme"}}, nil)
+		want := identity.Principal{
+			Kind:    identity.LoggedIn,
+			ID:      "7",
+			Project: "acme",
+			Client:  peer,
+			Prefix:  netip.PrefixFrom(peer, 32),
+			Hop:     first.Hop,
+		}
 		if first != want || len(others) > 0 {
 			t.Errorf("with %v: %v and %v, want %v", h, first, others, want)
 		}
 	}
 	for _, nobody := range []*identity.User{nil, {}, {Project: "acme"}} {
-		if p := c.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"X-Api-Key": {c.active}}, User: nobody}); p.Kind != identity.APIKey {
+		if p := c.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"X-Api-Key": {c.active}},
+			User: nobody}); p.Kind != identity.APIKey {
 			t.Errorf("with the user %v: %v, want the API key", nobody, p)
 		}
 	}
@@ -201,10 +216,12 @@ func TestKeysOnly(t *testing.T) {
 		{http.Header{"X-Acme-Key": {c.active}}, identity.APIKey, identity.NotRejected},
 		{http.Header{"X-Api-Key": {c.active}}, identity.Address, identity.NotRejected},
 		{http.Header{"Authorization": {"Bearer good"}}, identity.Address, identity.TokenUnchecked},
-		{http.Header{"Authorization": {"Bearer good"}, "X-Acme-Key": {c.active}}, identity.APIKey, identity.NotRejected},
+		{http.Header{"Authorization": {"Bearer good"}, "X-Acme-Key": {c.active}}, identity.APIKey,
+			identity.NotRejected},
 		{http.Header{"Authorization": {"Bearer " + c.active}}, identity.APIKey, identity.NotRejected},
 	} {
-		if p := c.Resolve(t.Context(), identity.Evidence{Header: row.header}); p.Kind != row.kind || p.Rejected != row.why {
+		if p := c.Resolve(t.Context(), identity.Evidence{Header: row.header}); p.Kind != row.kind ||
+			p.Rejected != row.why {
 			t.Errorf("%s, want %s, %s", p, row.kind, row.why)
 		}
 	}
@@ -222,7 +239,8 @@ func TestTokensOnly(t *testing.T) {
 		{http.Header{"X-Api-Key": {key}, "Authorization": {"Bearer good"}}, identity.Token, identity.NotRejected},
 		{http.Header{"Authorization": {"Bearer " + key}}, identity.Address, identity.TokenRefused},
 	} {
-		if p := who.Resolve(t.Context(), identity.Evidence{Header: row.header}); p.Kind != row.kind || p.Rejected != row.why {
+		if p := who.Resolve(t.Context(), identity.Evidence{Header: row.header}); p.Kind != row.kind ||
+			p.Rejected != row.why {
 			t.Errorf("%s, want %s, %s", p, row.kind, row.why)
 		}
 	}
@@ -249,7 +267,8 @@ func TestRejectionsAreCounted(t *testing.T) {
 	for why, n := range c.Rejections() {
 		got[why] = n
 	}
-	if got[identity.KeyRevoked] != 3 || got[identity.KeyMalformed] != 1 || got[identity.TooManyCredentials] != 0 || len(got) != int(identity.LookupFailed) {
+	if got[identity.KeyRevoked] != 3 || got[identity.KeyMalformed] != 1 || got[identity.TooManyCredentials] != 0 ||
+		len(got) != int(identity.LookupFailed) {
 		t.Errorf("Rejections() = %v", got)
 	}
 	for range c.Rejections() {
@@ -261,7 +280,8 @@ func TestNewReportsEveryFault(t *testing.T) {
 	_, err := identity.New(identity.Options{
 		TrustedProxies: []netip.Prefix{
 			{}, netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"),
-			netip.MustParsePrefix("::ffff:0.0.0.0/96"), netip.MustParsePrefix("::ffff:0.0.0.0/95"), netip.MustParsePrefix("::ffff:10.0.0.0/104"),
+			netip.MustParsePrefix("::ffff:0.0.0.0/96"), netip.MustParsePrefix("::ffff:0.0.0.0/95"),
+			netip.MustParsePrefix("::ffff:10.0.0.0/104"),
 		},
 		ForwardedHeader: "X-Real-IP",
 		IPv6Bits:        129,
@@ -274,7 +294,8 @@ func TestNewReportsEveryFault(t *testing.T) {
 		"TrustedProxies[2] is 0.0.0.0/0" + tooMany,
 		"TrustedProxies[3] is ::/0" + tooMany,
 		"TrustedProxies[4] is ::ffff:0.0.0.0/96" + tooMany,
-		"TrustedProxies[5] is ::ffff:0.0.0.0/95, want an IPv4 prefix such as 10.0.0.0/8, or ::ffff: with 96 bits or more",
+		"TrustedProxies[5] is ::ffff:0.0.0.0/95, want an IPv4 prefix such as 10.0.0.0/8, or ::ffff: with 96 bits " +
+			"or more",
 		`ForwardedHeader is "X-Real-IP", want "X-Forwarded-For" or "Forwarded"`,
 		"IPv6Bits is 129, want 1 to 128, or 0 for 64",
 		"Digester is nil, want one: Keys is set",
@@ -284,7 +305,8 @@ func TestNewReportsEveryFault(t *testing.T) {
 		t.Errorf("New: %v\nwant %s", err, want)
 	}
 	for _, name := range []string{"X Api Key", "x:", "ключ", "x\n"} {
-		if _, err := identity.New(identity.Options{KeySources: identity.KeySources{Header: name}}); err == nil || !strings.Contains(err.Error(), "want the name of a header") {
+		if _, err := identity.New(identity.Options{KeySources: identity.KeySources{Header: name}}); err == nil ||
+			!strings.Contains(err.Error(), "want the name of a header") {
 			t.Errorf("New with KeySources.Header %q: %v", name, err)
 		}
 	}
@@ -295,7 +317,8 @@ func TestNewReportsEveryFault(t *testing.T) {
 func FuzzCredentials(f *testing.F) {
 	ring, digester := &identity.Keyring{}, newDigester(f)
 	key := newKey(f)
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key), Key: identity.Key{ID: "k1"}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(key),
+		Key: identity.Key{ID: "k1"}}}); err != nil {
 		f.Fatal(err)
 	}
 	// Without a bound for failures, which would make one input answer for another.
@@ -342,10 +365,12 @@ func TestResolveAllocatesNothing(t *testing.T) {
 	c := newCredentials(t, identity.Options{TrustedProxies: proxies, Tokens: goodToken{}})
 	rfc7239 := newResolver(t, identity.Options{TrustedProxies: proxies, ForwardedHeader: "Forwarded"})
 	ring, digester := &identity.Keyring{}, newDigester(t)
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(c.active), Key: identity.Key{ID: "k1", Expires: noon}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(c.active),
+		Key: identity.Key{ID: "k1", Expires: noon}}}); err != nil {
 		t.Fatal(err)
 	}
-	keys := newResolver(t, identity.Options{Keys: ring, Digester: digester, Now: func() time.Time { return noon.Add(-1) }})
+	keys := newResolver(t, identity.Options{Keys: ring, Digester: digester,
+		Now: func() time.Time { return noon.Add(-1) }})
 
 	const none, pooled = 0, 10 // with the race detector, on average
 	for _, row := range []struct {
@@ -362,7 +387,8 @@ func TestResolveAllocatesNothing(t *testing.T) {
 		{"IPv6 hops", c.Resolver, "fd00::2", http.Header{"X-Forwarded-For": {"[2001:db8::7]:443, fd00::1%eth0"}}, none},
 		{"unusable hops", c.Resolver, "10.0.0.1", http.Header{"X-Forwarded-For": {"0177.0.0.1"}}, none},
 		{"garbage hops", c.Resolver, "10.0.0.1", http.Header{"X-Forwarded-For": {"[not:an:address]"}}, none},
-		{"Forwarded", rfc7239, "10.0.0.1", http.Header{"Forwarded": {`for=1.1.1.1;by="_x,y", for="[fd00::1]:443"`}}, none},
+		{"Forwarded", rfc7239, "10.0.0.1", http.Header{"Forwarded": {`for=1.1.1.1;by="_x,y", for="[fd00::1]:443"`}},
+			none},
 		{"malformed key", keys, "203.0.113.9", http.Header{"X-Api-Key": {"hg_nonsense"}}, none},
 		{"key", keys, "203.0.113.9", http.Header{"X-Api-Key": {c.active}}, pooled},
 		{"key as bearer", keys, "203.0.113.9", http.Header{"Authorization": {"Bearer " + c.active}}, pooled},

@@ -35,7 +35,11 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	var told []identity.Rotation
-	who := newResolver(t, identity.Options{Keys: ring, Digester: digester, Rotated: func(r identity.Rotation) { told = append(told, r) }})
+	who := newResolver(t, identity.Options{
+		Keys:     ring,
+		Digester: digester,
+		Rotated:  func(r identity.Rotation) { told = append(told, r) },
+	})
 	check := func(when string, text string, want identity.Rejection, wantTold int) {
 		t.Helper()
 		for range 3 { // and from the memo
@@ -63,7 +67,8 @@ func TestRotation(t *testing.T) {
 	if want := (identity.Rotation{Old: old.Digest(used), New: current.Digest(used), SecretID: id}); told[0] != want {
 		t.Errorf("told of %v, want %v", told[0], want)
 	}
-	if wantOld, _ := old.SecretIDs(); previous != wantOld || id == previous || len(id) != 8 || strings.Contains(string(newSecret), id) {
+	if wantOld, _ := old.SecretIDs(); previous != wantOld || id == previous || len(id) != 8 ||
+		strings.Contains(string(newSecret), id) {
 		t.Errorf("SecretIDs = %q, %q", id, previous)
 	}
 	check("in the overlap", newKey(t), identity.KeyUnknown, 0)
@@ -92,11 +97,13 @@ func TestRememberedDigestIsNoLastWord(t *testing.T) {
 	}
 	who := newResolver(t, identity.Options{Keys: ring, Digester: digester})
 	for i, under := range [][]byte{newSecret, oldSecret, newSecret} {
-		if err := ring.Replace([]identity.KeyRecord{{Digest: newDigesterOf(t, under).Digest(text), Key: identity.Key{ID: "k"}}}); err != nil {
+		if err := ring.Replace([]identity.KeyRecord{{Digest: newDigesterOf(t, under).Digest(text),
+			Key: identity.Key{ID: "k"}}}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if p := who.Resolve(t.Context(), identity.Evidence{Header: http.Header{"X-Api-Key": {text}}}); p.Kind != identity.APIKey {
+			if p := who.Resolve(t.Context(), identity.Evidence{Header: http.Header{"X-Api-Key": {text}}}); p.Kind !=
+				identity.APIKey {
 				t.Errorf("step %d: %s", i, p)
 			}
 		}
@@ -105,7 +112,8 @@ func TestRememberedDigestIsNoLastWord(t *testing.T) {
 	if err := ring.Replace(nil); err != nil {
 		t.Fatal(err)
 	}
-	if p := who.Resolve(t.Context(), identity.Evidence{Header: http.Header{"X-Api-Key": {text}}}); p.Rejected != identity.KeyUnknown {
+	if p := who.Resolve(t.Context(), identity.Evidence{Header: http.Header{"X-Api-Key": {text}}}); p.Rejected !=
+		identity.KeyUnknown {
 		t.Errorf("a key that is gone: %s", p)
 	}
 }
@@ -134,7 +142,8 @@ func TestReplaceRefuses(t *testing.T) {
 // Keys are recognised without a gap while the secret is rotated under load.
 func TestRotationUnderLoad(t *testing.T) {
 	digester, ring, text := newDigesterOf(t, oldSecret), &identity.Keyring{}, newKey(t)
-	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text), Key: identity.Key{ID: "k"}}}); err != nil {
+	if err := ring.Replace([]identity.KeyRecord{{Digest: digester.Digest(text),
+		Key: identity.Key{ID: "k"}}}); err != nil {
 		t.Fatal(err)
 	}
 	moved := make(chan identity.Rotation, 1)
@@ -155,7 +164,8 @@ func TestRotationUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				if p := who.Resolve(context.Background(), identity.Evidence{Header: http.Header{"X-Api-Key": {text}}}); p.Kind != identity.APIKey {
+				if p := who.Resolve(context.Background(),
+					identity.Evidence{Header: http.Header{"X-Api-Key": {text}}}); p.Kind != identity.APIKey {
 					t.Errorf("during the rotation: %s", p)
 					return
 				}

@@ -39,7 +39,10 @@ func ParseScopes(list []string) (Scopes, error) {
 	}
 	for i, scope := range list {
 		if !isScope(scope) {
-			errs = append(errs, fmt.Errorf("scopes[%d] is %.80q, want a method, a template, or both: GET, /v1/items/{id}, GET /v1/items/{id}", i, scope))
+			errs = append(errs,
+				fmt.Errorf(
+					"scopes[%d] is %.80q, want a method, a template, or both: GET, /v1/items/{id}, GET "+
+						"/v1/items/{id}", i, scope))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -53,7 +56,8 @@ func ParseScopes(list []string) (Scopes, error) {
 func isScope(s string) bool {
 	method, path := cutScope(s)
 	switch {
-	case len(s) > maxScope, strings.ContainsFunc(method, func(c rune) bool { return (c < 'A' || 'Z' < c) && c != '-' && c != '_' }):
+	case len(s) > maxScope, strings.ContainsFunc(method,
+		func(c rune) bool { return (c < 'A' || 'Z' < c) && c != '-' && c != '_' }):
 		return false
 	case path == "":
 		return method != "" && s == method

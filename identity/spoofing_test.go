@@ -30,8 +30,10 @@ func TestSpoofingCVEs(t *testing.T) {
 	}
 	// named reads the one address from a header that proxies set.
 	named := func(header string, peer netip.Addr, lines ...string) identity.Principal {
-		who := newResolver(t, identity.Options{TrustedProxies: proxies, Strategy: identity.SingleHeader, ClientHeader: header})
-		return who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{http.CanonicalHeaderKey(header): lines}})
+		who := newResolver(t, identity.Options{TrustedProxies: proxies, Strategy: identity.SingleHeader,
+			ClientHeader: header})
+		return who.Resolve(t.Context(), identity.Evidence{Peer: peer,
+			Header: http.Header{http.CanonicalHeaderKey(header): lines}})
 	}
 	// internal is a header by which another product let clients switch checks
 	// off: here it is a header like any other, whoever sends it.
@@ -51,7 +53,8 @@ func TestSpoofingCVEs(t *testing.T) {
 		subjects := map[string]bool{}
 		for i := range 100 {
 			spoof := fmt.Sprintf("198.51.100.%d", i)
-			p := resolve("", untrusted, http.Header{"X-Forwarded-For": {spoof}, "X-Real-Ip": {spoof}, "True-Client-Ip": {spoof}})
+			p := resolve("", untrusted, http.Header{"X-Forwarded-For": {spoof}, "X-Real-Ip": {spoof},
+				"True-Client-Ip": {spoof}})
 			subjects[string(p.AppendSubject(nil))] = true
 		}
 		if len(subjects) != 1 {
@@ -70,7 +73,8 @@ func TestSpoofingCVEs(t *testing.T) {
 			client(t, resolve("", trusted, http.Header{"X-Forwarded-For": {"1.1.1.1, not-an-ip"}}), "10.0.0.1")
 		},
 		"CVE-2026-45045": func(t *testing.T) { // what the client sends stands before what the proxy adds
-			client(t, resolve("", trusted, http.Header{"X-Forwarded-For": {"6.6.6.6", "1.1.1.1"}, "X-Real-Ip": {"6.6.6.6", "1.1.1.1"}}), "1.1.1.1")
+			client(t, resolve("", trusted, http.Header{"X-Forwarded-For": {"6.6.6.6", "1.1.1.1"},
+				"X-Real-Ip": {"6.6.6.6", "1.1.1.1"}}), "1.1.1.1")
 			client(t, named("X-Real-IP", trusted, "1.1.1.1"), "1.1.1.1")
 			client(t, named("X-Real-IP", trusted, "6.6.6.6", "1.1.1.1"), "10.0.0.1")
 			client(t, named("X-Real-IP", trusted, "6.6.6.6, 1.1.1.1"), "10.0.0.1")
@@ -81,7 +85,8 @@ func TestSpoofingCVEs(t *testing.T) {
 		},
 		"CVE-2022-24112": func(t *testing.T) { // a client's word that it is this machine
 			for _, ours := range []string{"127.0.0.1", "::1", "10.0.0.2"} {
-				client(t, resolve("", untrusted, http.Header{"X-Real-Ip": {ours}, "X-Forwarded-For": {ours}}), "203.0.113.9")
+				client(t, resolve("", untrusted, http.Header{"X-Real-Ip": {ours}, "X-Forwarded-For": {ours}}),
+					"203.0.113.9")
 				client(t, named("X-Real-IP", untrusted, ours), "203.0.113.9")
 			}
 		},
@@ -95,7 +100,8 @@ func TestSpoofingCVEs(t *testing.T) {
 			}
 		},
 		"CVE-2024-24790": func(t *testing.T) {
-			p := resolve("", netip.MustParseAddr("::ffff:10.0.0.1"), http.Header{"X-Forwarded-For": {"1.1.1.1, ::ffff:10.0.0.2"}})
+			p := resolve("", netip.MustParseAddr("::ffff:10.0.0.1"),
+				http.Header{"X-Forwarded-For": {"1.1.1.1, ::ffff:10.0.0.2"}})
 			client(t, p, "1.1.1.1")
 		},
 	}
@@ -130,20 +136,34 @@ func TestAddressBugsOfOthers(t *testing.T) {
 		a, b   identity.Evidence
 		shared bool
 	}{
-		{"httprate#53, tollbooth PR#99, fastapi-limiter#10: a header of any peer", ranges, from(peer, xff("1.1.1.1")), from(peer, xff("2.2.2.2")), true},
-		{"skipper#1226: the first entry", ranges, from(proxy, xff("1.1.1.1, 3.3.3.3")), from(proxy, xff("2.2.2.2, 3.3.3.3")), true},
-		{"skipper#1226: the first line", ranges, from(proxy, xff("1.1.1.1", "3.3.3.3")), from(proxy, xff("2.2.2.2", "3.3.3.3")), true},
-		{"worldmonitor#3531, tollbooth: no header, no limit", named, from(proxy, nil), from(proxy, http.Header{}), true},
+		{"httprate#53, tollbooth PR#99, fastapi-limiter#10: a header of any peer", ranges, from(peer, xff("1.1.1.1")),
+			from(peer, xff("2.2.2.2")), true},
+		{"skipper#1226: the first entry", ranges, from(proxy, xff("1.1.1.1, 3.3.3.3")),
+			from(proxy, xff("2.2.2.2, 3.3.3.3")), true},
+		{"skipper#1226: the first line", ranges, from(proxy, xff("1.1.1.1", "3.3.3.3")),
+			from(proxy, xff("2.2.2.2", "3.3.3.3")), true},
+		{"worldmonitor#3531, tollbooth: no header, no limit", named, from(proxy, nil),
+			from(proxy, http.Header{}), true},
 		{"nginx: an empty key is not counted", ranges, from("", nil), from("", xff("1.1.1.1")), true},
-		{"express-rate-limit#502: one budget for each of a /64's addresses", ranges, from("2001:db8::1", nil), from("2001:db8::2", nil), true},
-		{"express-rate-limit#667: the mapped form is another client", ranges, from("198.51.100.1", nil), from("::ffff:198.51.100.1", nil), true},
-		{"express-rate-limit#667: the mapped form in hexadecimal", ranges, from(proxy, xff("198.51.100.1")), from(proxy, xff("::ffff:c633:6401")), true},
-		{"meshmonitor#2001: all of IPv4 in one prefix", identity.Options{IPv6Bits: 56}, from("::ffff:198.51.100.1", nil), from("::ffff:203.0.113.9", nil), false},
-		{"httprate CanonicalizeIP: the port makes a client", ranges, from(proxy, xff("198.51.100.1:1")), from(proxy, xff("198.51.100.1:2")), true},
-		{"httprate CanonicalizeIP: the zone makes a client", ranges, from("fe80::1%eth0", nil), from("fe80::1%eth1", nil), true},
-		{"httprate CanonicalizeIP: the spelling makes a client", ranges, from(proxy, xff("2001:db8:0::1")), from(proxy, xff("2001:DB8::0001")), true},
-		{"jellyfin-sso#194: all behind NAT64 are one", ranges, from("64:ff9b::198.51.100.1", nil), from("64:ff9b::198.51.100.2", nil), false},
-		{"fiber: the added value stands behind the client's", named, from(proxy, http.Header{"X-Real-Ip": {"1.1.1.1", "3.3.3.3"}}), from(proxy, http.Header{"X-Real-Ip": {"2.2.2.2", "3.3.3.3"}}), true},
+		{"express-rate-limit#502: one budget for each of a /64's addresses", ranges, from("2001:db8::1", nil),
+			from("2001:db8::2", nil), true},
+		{"express-rate-limit#667: the mapped form is another client", ranges, from("198.51.100.1", nil),
+			from("::ffff:198.51.100.1", nil), true},
+		{"express-rate-limit#667: the mapped form in hexadecimal", ranges, from(proxy, xff("198.51.100.1")),
+			from(proxy, xff("::ffff:c633:6401")), true},
+		{"meshmonitor#2001: all of IPv4 in one prefix", identity.Options{IPv6Bits: 56},
+			from("::ffff:198.51.100.1", nil), from("::ffff:203.0.113.9", nil), false},
+		{"httprate CanonicalizeIP: the port makes a client", ranges, from(proxy, xff("198.51.100.1:1")),
+			from(proxy, xff("198.51.100.1:2")), true},
+		{"httprate CanonicalizeIP: the zone makes a client", ranges, from("fe80::1%eth0", nil),
+			from("fe80::1%eth1", nil), true},
+		{"httprate CanonicalizeIP: the spelling makes a client", ranges, from(proxy, xff("2001:db8:0::1")),
+			from(proxy, xff("2001:DB8::0001")), true},
+		{"jellyfin-sso#194: all behind NAT64 are one", ranges, from("64:ff9b::198.51.100.1", nil),
+			from("64:ff9b::198.51.100.2", nil), false},
+		{"fiber: the added value stands behind the client's", named,
+			from(proxy, http.Header{"X-Real-Ip": {"1.1.1.1", "3.3.3.3"}}),
+			from(proxy, http.Header{"X-Real-Ip": {"2.2.2.2", "3.3.3.3"}}), true},
 	} {
 		who := newResolver(t, c.o)
 		a, b := who.Resolve(t.Context(), c.a), who.Resolve(t.Context(), c.b)

@@ -171,7 +171,8 @@ func (r *Resolver) checkStrategy(o Options) (faults []error) {
 			fault("ClientHeader is %q, want another one than KeySources.Header", o.ClientHeader)
 		}
 		if len(o.TrustedProxies) == 0 {
-			fault("TrustedProxies is empty, want the addresses that set %s: from anybody else it is the client's own choice", r.addressHeader)
+			fault("TrustedProxies is empty, want the addresses that set %s: from anybody else it is the client's "+
+				"own choice", r.addressHeader)
 		}
 	}
 	return faults
@@ -186,7 +187,8 @@ func CheckClientHeader(name string) error {
 	}
 	for i := range len(name) {
 		if name[i] == '_' {
-			return fmt.Errorf("a name without underscores: servers drop such headers, or take them for the one with hyphens")
+			return fmt.Errorf(
+				"a name without underscores: servers drop such headers, or take them for the one with hyphens")
 		}
 	}
 	for _, taken := range headersTaken {

@@ -32,10 +32,12 @@ func TestTrustedCount(t *testing.T) {
 		{"empty", 2, "10.0.0.1", "", "10.0.0.1", 0, identity.StopTooFew},
 		{"far fewer", 64, "10.0.0.1", "1.1.1.1, 2.2.2.2", "10.0.0.1", 0, identity.StopTooFew},
 
-		{"no address where it should be", 2, "10.0.0.1", "6.6.6.6, localhost, 198.51.100.7", "10.0.0.1", 0, identity.StopMalformed},
+		{"no address where it should be", 2, "10.0.0.1", "6.6.6.6, localhost, 198.51.100.7", "10.0.0.1", 0,
+			identity.StopMalformed},
 		{"empty where it should be", 2, "10.0.0.1", "6.6.6.6,, 198.51.100.7", "10.0.0.1", 0, identity.StopEmpty},
 		{"unknown where it should be", 1, "10.0.0.1", "6.6.6.6, unknown", "10.0.0.1", 0, identity.StopUnknown},
-		{"too long to look", 2, "10.0.0.1", "1.1.1.1," + strings.Repeat("x", identity.MaxListBytes), "10.0.0.1", 0, identity.StopTooLong},
+		{"too long to look", 2, "10.0.0.1", "1.1.1.1," + strings.Repeat("x", identity.MaxListBytes), "10.0.0.1", 0,
+			identity.StopTooLong},
 
 		{"from a stranger", 1, "203.0.113.9", "1.1.1.1", "203.0.113.9", 0, identity.StopPeerUntrusted},
 		{"from nobody", 1, "", "1.1.1.1", "none", 0, identity.StopNoPeer},
@@ -46,10 +48,12 @@ func TestTrustedCount(t *testing.T) {
 				h["X-Forwarded-For"] = strings.Split(c.header, "\n")
 			}
 			peer, _ := netip.ParseAddr(c.peer)
-			who := newResolver(t, identity.Options{Strategy: identity.TrustedCount, ProxyCount: c.count, TrustedProxies: proxies})
+			who := newResolver(t, identity.Options{Strategy: identity.TrustedCount, ProxyCount: c.count,
+				TrustedProxies: proxies})
 			p := who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: h})
 			if text(p.Client) != c.want || p.Hop.Index != c.index || p.Hop.Stop != c.stop {
-				t.Errorf("client %s, hop %d, %s; want %s, hop %d, %s", text(p.Client), p.Hop.Index, p.Hop.Stop, c.want, c.index, c.stop)
+				t.Errorf("client %s, hop %d, %s; want %s, hop %d, %s", text(p.Client), p.Hop.Index, p.Hop.Stop, c.want,
+					c.index, c.stop)
 			}
 		})
 	}
@@ -57,9 +61,11 @@ func TestTrustedCount(t *testing.T) {
 
 // TestTrustedCountWithoutRanges: whoever connects is taken for the last proxy.
 func TestTrustedCountWithoutRanges(t *testing.T) {
-	who := newResolver(t, identity.Options{Strategy: identity.TrustedCount, ProxyCount: 1, ForwardedHeader: "Forwarded"})
+	who := newResolver(t, identity.Options{Strategy: identity.TrustedCount, ProxyCount: 1,
+		ForwardedHeader: "Forwarded"})
 	h := http.Header{"Forwarded": {`for=6.6.6.6, for="[2001:db8::7]:443"`}, "X-Forwarded-For": {"6.6.6.6"}}
-	if p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: h}); text(p.Client) != "2001:db8::7" {
+	if p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr("203.0.113.9"), Header: h}); text(
+		p.Client) != "2001:db8::7" {
 		t.Errorf("client is %v (%s), want what the peer wrote", p.Client, p.Hop)
 	}
 	if who.Trusts(netip.Addr{}) {
@@ -98,14 +104,20 @@ func TestSingleHeader(t *testing.T) {
 		{"from a stranger", "203.0.113.9", []string{"1.1.1.1"}, "203.0.113.9", identity.StopPeerUntrusted},
 	} {
 		for _, header := range []string{"CF-Connecting-IP", "true-client-ip", "X-Real-IP", "Fly-Client-IP"} {
-			who := newResolver(t, identity.Options{Strategy: identity.SingleHeader, ClientHeader: header, TrustedProxies: proxies})
-			h := http.Header{"X-Forwarded-For": {"6.6.6.6"}, "Forwarded": {"for=6.6.6.6"}, strings.ReplaceAll(header, "-", "_"): {"6.6.6.6"}}
+			who := newResolver(t, identity.Options{Strategy: identity.SingleHeader, ClientHeader: header,
+				TrustedProxies: proxies})
+			h := http.Header{
+				"X-Forwarded-For":                    {"6.6.6.6"},
+				"Forwarded":                          {"for=6.6.6.6"},
+				strings.ReplaceAll(header, "-", "_"): {"6.6.6.6"},
+			}
 			if c.lines != nil {
 				h[http.CanonicalHeaderKey(header)] = c.lines
 			}
 			p := who.Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr(c.peer), Header: h})
 			if text(p.Client) != c.want || p.Hop.Stop != c.stop {
-				t.Errorf("%s in %s: client %s, %s; want %s, %s", c.name, header, text(p.Client), p.Hop.Stop, c.want, c.stop)
+				t.Errorf("%s in %s: client %s, %s; want %s, %s", c.name, header, text(p.Client), p.Hop.Stop,
+					c.want, c.stop)
 			}
 		}
 	}
@@ -121,21 +133,44 @@ func TestStrategiesThatDoNotGoTogether(t *testing.T) {
 		{identity.Options{Strategy: identity.TrustedCount}, "ProxyCount is 0, want 1 to 64"},
 		{identity.Options{Strategy: identity.TrustedCount, ProxyCount: -1}, "ProxyCount is -1, want 1 to 64"},
 		{identity.Options{Strategy: identity.TrustedCount, ProxyCount: 65}, "ProxyCount is 65, want 1 to 64"},
-		{identity.Options{ClientHeader: "X-Real-IP"}, `ClientHeader is "X-Real-IP", want none: the strategy is trusted_ranges`},
-		{identity.Options{Strategy: identity.SingleHeader, ClientHeader: "X-Real-IP"}, "TrustedProxies is empty, want the addresses that set X-Real-Ip"},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies}, `ClientHeader is "", want the name of a header`},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "X Real"}, `ClientHeader is "X Real", want the name of a header`},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "X_Real_IP"}, "want a name without underscores"},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "x-forwarded-for"}, "want a header that holds one address"},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "connection"}, "want a header that holds one address"},
-		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "x-api-key"}, "want another one than KeySources.Header"},
+		{identity.Options{ClientHeader: "X-Real-IP"},
+			`ClientHeader is "X-Real-IP", want none: the strategy is trusted_ranges`},
+		{identity.Options{Strategy: identity.SingleHeader, ClientHeader: "X-Real-IP"},
+			"TrustedProxies is empty, want the addresses that set X-Real-Ip"},
+		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies},
+			`ClientHeader is "", want the name of a header`},
+		{identity.Options{Strategy: identity.SingleHeader, TrustedProxies: proxies, ClientHeader: "X Real"},
+			`ClientHeader is "X Real", want the name of a header`},
+		{identity.Options{
+			Strategy:       identity.SingleHeader,
+			TrustedProxies: proxies,
+			ClientHeader:   "X_Real_IP",
+		}, "want a name without underscores"},
+		{identity.Options{
+			Strategy:       identity.SingleHeader,
+			TrustedProxies: proxies,
+			ClientHeader:   "x-forwarded-for",
+		}, "want a header that holds one address"},
+		{identity.Options{
+			Strategy:       identity.SingleHeader,
+			TrustedProxies: proxies,
+			ClientHeader:   "connection",
+		}, "want a header that holds one address"},
+		{identity.Options{
+			Strategy:       identity.SingleHeader,
+			TrustedProxies: proxies,
+			ClientHeader:   "x-api-key",
+		}, "want another one than KeySources.Header"},
 		{identity.Options{IPv4Bits: 33}, "IPv4Bits is 33, want 1 to 32"},
 		{identity.Options{NAT64: prefixes("10.0.0.0/8")}, "NAT64[0] is 10.0.0.0/8, want an IPv6 prefix"},
-		{identity.Options{NAT64: prefixes("2001:db8::/60")}, "NAT64[0] is 2001:db8::/60, want 32, 40, 48, 56, 64 or 96 bits"},
+		{identity.Options{NAT64: prefixes("2001:db8::/60")},
+			"NAT64[0] is 2001:db8::/60, want 32, 40, 48, 56, 64 or 96 bits"},
 		{identity.Options{NAT64: prefixes("2001:db8::1/32")}, "want no bits behind its length, as 2001:db8::/32"},
 		{identity.Options{NAT64: prefixes("2001:db8:0:0:ff00::/96")}, "want zeros in its bits 64 to 71"},
-		{identity.Options{NAT64: prefixes("2001:db8::/32", "2001:db8::/32")}, "NAT64[1] is 2001:db8::/32, which stands there twice"},
-		{identity.Options{NAT64: slices.Repeat(prefixes("2001:db8::/32"), 17)}, "NAT64 has 17 prefixes, want 16 or fewer"},
+		{identity.Options{NAT64: prefixes("2001:db8::/32", "2001:db8::/32")},
+			"NAT64[1] is 2001:db8::/32, which stands there twice"},
+		{identity.Options{NAT64: slices.Repeat(prefixes("2001:db8::/32"), 17)},
+			"NAT64 has 17 prefixes, want 16 or fewer"},
 	} {
 		if _, err := identity.New(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("New(%+v) = %v, want %q", c.o, err, c.want)
@@ -187,8 +222,10 @@ func FuzzTrustedCount(f *testing.F) {
 		// A client that adds to the left of what n proxies wrote changes nothing.
 		if len(elements) >= n {
 			more := append([]string{"6.6.6.6, 7.7.7.7"}, lines...)
-			if q := who.Resolve(t.Context(), identity.Evidence{Peer: peer, Header: http.Header{"X-Forwarded-For": more}}); q.Client != p.Client {
-				t.Errorf("X-Forwarded-For: %q, %d proxies: client is %v, was %v without the first line", more, n, q.Client, p.Client)
+			if q := who.Resolve(t.Context(), identity.Evidence{Peer: peer,
+				Header: http.Header{"X-Forwarded-For": more}}); q.Client != p.Client {
+				t.Errorf("X-Forwarded-For: %q, %d proxies: client is %v, was %v without the first line", more, n,
+					q.Client, p.Client)
 			}
 		}
 	})
@@ -197,11 +234,16 @@ func FuzzTrustedCount(f *testing.F) {
 // FuzzSingleHeader: the client is the peer, or the address that the whole of
 // one line is.
 func FuzzSingleHeader(f *testing.F) {
-	for _, seed := range []string{"", "1.1.1.1", "1.1.1.1\n2.2.2.2", "1.1.1.1, 2.2.2.2", "[2001:db8::7]:443", "fe80::1%eth0", "::ffff:1.2.3.4", "0.0.0.0", " 1.1.1.1\t", "_x", "unknown"} {
+	for _, seed := range []string{"", "1.1.1.1", "1.1.1.1\n2.2.2.2", "1.1.1.1, 2.2.2.2", "[2001:db8::7]:443",
+		"fe80::1%eth0", "::ffff:1.2.3.4", "0.0.0.0", " 1.1.1.1\t", "_x", "unknown"} {
 		f.Add(seed)
 	}
 	addCorpus(f, func(line string) { f.Add(line) })
-	who := newResolver(f, identity.Options{Strategy: identity.SingleHeader, ClientHeader: "X-Real-IP", TrustedProxies: proxies})
+	who := newResolver(f, identity.Options{
+		Strategy:       identity.SingleHeader,
+		ClientHeader:   "X-Real-IP",
+		TrustedProxies: proxies,
+	})
 	peer, stranger := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.9")
 	f.Fuzz(func(t *testing.T, value string) {
 		lines := strings.Split(value, "\n")
@@ -235,13 +277,18 @@ func obviousNode(s string) (netip.Addr, bool) {
 
 func TestStrategiesAllocateNothing(t *testing.T) {
 	count := identity.Options{Strategy: identity.TrustedCount, ProxyCount: 3, TrustedProxies: proxies}
-	single := identity.Options{Strategy: identity.SingleHeader, ClientHeader: "CF-Connecting-IP", TrustedProxies: proxies}
+	single := identity.Options{
+		Strategy:       identity.SingleHeader,
+		ClientHeader:   "CF-Connecting-IP",
+		TrustedProxies: proxies,
+	}
 	for name, c := range map[string]struct {
 		o    identity.Options
 		peer string
 		h    http.Header
 	}{
-		"count":           {count, "10.0.0.1", http.Header{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 10.20.30.40, 10.20.30.41"}}},
+		"count": {count, "10.0.0.1",
+			http.Header{"X-Forwarded-For": {"6.6.6.6, 203.0.113.9, 10.20.30.40, 10.20.30.41"}}},
 		"count, too few":  {count, "10.0.0.1", http.Header{"X-Forwarded-For": {"6.6.6.6"}}},
 		"single":          {single, "10.0.0.1", http.Header{"Cf-Connecting-Ip": {"2001:db8::7"}}},
 		"single, garbage": {single, "10.0.0.1", http.Header{"Cf-Connecting-Ip": {"garbage"}}},

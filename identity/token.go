@@ -96,16 +96,19 @@ var b64TokenByte = func() (in [256]bool) {
 func checkTokens(o Options) (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if o.TokenCache < -1 || maxTokenCache < o.TokenCache {
-		fault("TokenCache is %d, want 1 to %d, 0 for %d, or -1 for none", o.TokenCache, maxTokenCache, defaultTokenCache)
+		fault("TokenCache is %d, want 1 to %d, 0 for %d, or -1 for none", o.TokenCache, maxTokenCache,
+			defaultTokenCache)
 	}
 	if o.TokenTTL < 0 || maxTokenTTL < o.TokenTTL {
 		fault("TokenTTL is %v, want up to %v, or 0 for %v", o.TokenTTL, maxTokenTTL, defaultTokenTTL)
 	}
 	if o.TokenFailures < -1 || maxTokenFailures < o.TokenFailures {
-		fault("TokenFailures is %d, want 1 to %d, 0 for %d, or -1 for no bound", o.TokenFailures, maxTokenFailures, defaultTokenFailures)
+		fault("TokenFailures is %d, want 1 to %d, 0 for %d, or -1 for no bound", o.TokenFailures, maxTokenFailures,
+			defaultTokenFailures)
 	}
 	if o.TokenFailuresPerSecond < 0 || maxTokenFailures < o.TokenFailuresPerSecond {
-		fault("TokenFailuresPerSecond is %d, want 1 to %d, or 0 for %d", o.TokenFailuresPerSecond, maxTokenFailures, defaultTokenFailuresPerSecond)
+		fault("TokenFailuresPerSecond is %d, want 1 to %d, or 0 for %d", o.TokenFailuresPerSecond, maxTokenFailures,
+			defaultTokenFailuresPerSecond)
 	}
 	if o.CertificateName >= certificateNames {
 		fault("CertificateName is %v, want one of the constants", o.CertificateName)
@@ -130,7 +133,8 @@ func (r *Resolver) prepareTokens(o Options) (err error) {
 			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond), r.nat64, now)
 	}
 	if o.TokenCache >= 0 {
-		r.cache, err = newTokenCache(orDefault(o.TokenCache, defaultTokenCache), orDefault(o.TokenTTL, defaultTokenTTL), now)
+		r.cache, err = newTokenCache(orDefault(o.TokenCache, defaultTokenCache),
+			orDefault(o.TokenTTL, defaultTokenTTL), now)
 	}
 	return err
 }

@@ -64,7 +64,8 @@ func TestTokenCacheForgetsInTime(t *testing.T) {
 	} {
 		clock.at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).Add(step.at)
 		p := who.Resolve(context.Background(), bearer("192.0.2.1", "alice.x"))
-		if p.Kind != identity.Token || p.ID != "alice" || p.Project != "acme" || p.Tier != "gold" || tokens.asked.Load() != step.asked {
+		if p.Kind != identity.Token || p.ID != "alice" || p.Project != "acme" || p.Tier != "gold" ||
+			tokens.asked.Load() != step.asked {
 			t.Errorf("at %v: %v, asked %d times, want %d", step.at, p, tokens.asked.Load(), step.asked)
 		}
 	}
@@ -140,7 +141,8 @@ func TestTokenCacheTellsTokensApart(t *testing.T) {
 	good := "alice." + strings.Repeat("A", 600)
 	who.Resolve(context.Background(), bearer("192.0.2.1", good))
 	for i := len("alice."); i < len(good); i++ {
-		for _, other := range []string{good[:i], good[:i] + "B" + good[i+1:], good[:i] + "/" + good[i+1:], good + good[:i]} {
+		for _, other := range []string{good[:i], good[:i] + "B" + good[i+1:], good[:i] + "/" + good[i+1:],
+			good + good[:i]} {
 			forged := "forged" + other[len("alice"):]
 			if p := who.Resolve(context.Background(), bearer("192.0.2.1", forged)); p.Kind != identity.Address {
 				t.Fatalf("%q: %v", forged, p)
@@ -185,7 +187,8 @@ func TestAllocCachedToken(t *testing.T) {
 	}
 	tokens := &countingTokens{until: time.Now().Add(time.Hour)}
 	who := newResolver(t, identity.Options{Tokens: tokens})
-	good, forged := bearer("192.0.2.1", "alice."+strings.Repeat("A", 600)), bearer("192.0.2.2", "forged."+strings.Repeat("A", 600))
+	good, forged := bearer("192.0.2.1", "alice."+strings.Repeat("A", 600)),
+		bearer("192.0.2.2", "forged."+strings.Repeat("A", 600))
 	for range 100 {
 		who.Resolve(context.Background(), forged)
 	}
@@ -274,7 +277,8 @@ func TestFailuresOfManyAddresses(t *testing.T) {
 	}
 	suffer := 0
 	for i := range 2000 {
-		p := who.Resolve(context.Background(), bearer(fmt.Sprintf("203.0.%d.%d", i/250, i%250), fmt.Sprint("user", i, ".x")))
+		p := who.Resolve(context.Background(), bearer(fmt.Sprintf("203.0.%d.%d", i/250, i%250),
+			fmt.Sprint("user", i, ".x")))
 		if p.Rejected == identity.TokenFlood {
 			suffer++
 		}
@@ -298,15 +302,20 @@ func TestFailuresOfASite(t *testing.T) {
 	who := newResolver(t, identity.Options{Tokens: tokens, TokenFailures: 4, TokenFailuresPerSecond: 4, Now: clock.now})
 	looked := 0
 	for i := range 1000 {
-		if who.Resolve(context.Background(), bearer(fmt.Sprintf("2001:db8:1:%x::1", i), "forged.x")).Rejected == identity.TokenRefused {
+		if who.Resolve(context.Background(), bearer(fmt.Sprintf("2001:db8:1:%x::1", i),
+			"forged.x")).Rejected == identity.TokenRefused {
 			looked++
 		}
 	}
 	if looked < 25 || 32 < looked { // 8 × 4, and full at the last one's weight
 		t.Errorf("of 1000 forged tokens from a /48, %d are looked at, want 25 to 32", looked)
 	}
-	for peer, want := range map[string]identity.Rejection{"2001:db8:1:ffff::1": identity.TokenFlood, "2001:db8:2::1": identity.NotRejected} {
-		if p := who.Resolve(context.Background(), bearer(peer, fmt.Sprint("user", len(peer), ".x"))); p.Rejected != want {
+	for peer, want := range map[string]identity.Rejection{
+		"2001:db8:1:ffff::1": identity.TokenFlood,
+		"2001:db8:2::1":      identity.NotRejected,
+	} {
+		if p := who.Resolve(context.Background(),
+			bearer(peer, fmt.Sprint("user", len(peer), ".x"))); p.Rejected != want {
 			t.Errorf("%s: %v, want %v", peer, p, want)
 		}
 	}
@@ -317,7 +326,8 @@ func TestFailuresOfASite(t *testing.T) {
 func TestFailuresBehindNAT64(t *testing.T) {
 	for _, prefix := range []string{"64:ff9b::%x:%x", "2001:db8:64::%x:%x"} {
 		who := newResolver(t, identity.Options{
-			Tokens: &countingTokens{}, TokenFailures: 4, TokenFailuresPerSecond: 4, NAT64: prefixes("2001:db8:64::/96"), Now: newClock().now,
+			Tokens: &countingTokens{}, TokenFailures: 4, TokenFailuresPerSecond: 4, NAT64: prefixes("2001:db8:64::/96"),
+			Now: newClock().now,
 		})
 		for i := range 20 { // few, since a stranger may share the counters of many
 			attacker := fmt.Sprintf(prefix, 0xc000, i+1)
@@ -328,7 +338,8 @@ func TestFailuresBehindNAT64(t *testing.T) {
 				t.Fatalf("%s after 6 forged tokens: %v, want them counted", attacker, p)
 			}
 		}
-		if p := who.Resolve(context.Background(), bearer(fmt.Sprintf(prefix, 0xcb00, 0x7109), "alice.x")); p.ID != "alice" {
+		if p := who.Resolve(context.Background(),
+			bearer(fmt.Sprintf(prefix, 0xcb00, 0x7109), "alice.x")); p.ID != "alice" {
 			t.Errorf("a stranger behind the same translator: %v, want alice", p)
 		}
 	}
@@ -366,10 +377,12 @@ func TestTokenMemoryIsFlat(t *testing.T) {
 
 func TestTokenOptionsAreChecked(t *testing.T) {
 	_, err := identity.New(identity.Options{
-		TokenCache: -2, TokenTTL: time.Hour, TokenFailures: -2, TokenFailuresPerSecond: -1, CertificateName: 99, CertificateProject: 99,
+		TokenCache: -2, TokenTTL: time.Hour, TokenFailures: -2, TokenFailuresPerSecond: -1, CertificateName: 99,
+		CertificateProject: 99,
 	})
 	for _, want := range []string{
-		"TokenCache is -2", "TokenTTL is 1h0m0s, want up to 5m0s", "TokenFailures is -2", "TokenFailuresPerSecond is -1",
+		"TokenCache is -2", "TokenTTL is 1h0m0s, want up to 5m0s", "TokenFailures is -2",
+		"TokenFailuresPerSecond is -1",
 		"CertificateName is CertificateName(99)", "CertificateProject is CertificateProject(99)",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

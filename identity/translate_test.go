@@ -12,7 +12,8 @@ import (
 // TestGroups: addresses that stand for an IPv4 address share its budget, or at
 // least never make many of it.
 func TestGroups(t *testing.T) {
-	operators := prefixes("2001:db8::/32", "2001:db8:100::/40", "2001:db8:122::/48", "2001:db8:122:300::/56", "2001:db8:122:344::/64", "2001:db8:122:344::/96")
+	operators := prefixes("2001:db8::/32", "2001:db8:100::/40", "2001:db8:122::/48", "2001:db8:122:300::/56",
+		"2001:db8:122:344::/64", "2001:db8:122:344::/96")
 	for _, c := range []struct {
 		name       string
 		o          identity.Options
@@ -28,28 +29,38 @@ func TestGroups(t *testing.T) {
 		// The examples of RFC 6052 §2.4: 192.0.2.33 under each length.
 		{"NAT64 /32", identity.Options{NAT64: operators}, "2001:db8:c000:221::", "2001:db8:c000:221::/64"},
 		{"NAT64 /40", identity.Options{NAT64: operators}, "2001:db8:1c0:2:21::", "2001:db8:1c0:2:21::/80"},
-		{"NAT64 /48", identity.Options{NAT64: operators}, "2001:db8:122:c000:2:2100::", "2001:db8:122:c000:2:2100::/88"},
+		{"NAT64 /48", identity.Options{NAT64: operators}, "2001:db8:122:c000:2:2100::",
+			"2001:db8:122:c000:2:2100::/88"},
 		{"NAT64 /56", identity.Options{NAT64: operators}, "2001:db8:122:3c0:0:221::", "2001:db8:122:3c0:0:221::/96"},
-		{"NAT64 /64", identity.Options{NAT64: operators}, "2001:db8:122:344:c0:2:2100::", "2001:db8:122:344:c0:2:2100:0/104"},
-		{"NAT64 /96", identity.Options{NAT64: operators}, "2001:db8:122:344::192.0.2.33", "2001:db8:122:344::c000:221/128"},
+		{"NAT64 /64", identity.Options{NAT64: operators}, "2001:db8:122:344:c0:2:2100::",
+			"2001:db8:122:344:c0:2:2100:0/104"},
+		{"NAT64 /96", identity.Options{NAT64: operators}, "2001:db8:122:344::192.0.2.33",
+			"2001:db8:122:344::c000:221/128"},
 
 		// The suffix is anybody's choice, and makes no other budget.
-		{"NAT64 /64 with suffix", identity.Options{NAT64: operators}, "2001:db8:122:344:c0:2:21ff:ffff", "2001:db8:122:344:c0:2:2100:0/104"},
+		{"NAT64 /64 with suffix", identity.Options{NAT64: operators}, "2001:db8:122:344:c0:2:21ff:ffff",
+			"2001:db8:122:344:c0:2:2100:0/104"},
 		// With something in bits 64 to 71 it is no translated address.
-		{"NAT64 /64 but not", identity.Options{NAT64: prefixes("2001:db8:122:344::/64")}, "2001:db8:122:344:1c0:2:2100::", "2001:db8:122:344::/64"},
-		{"NAT64 /40 by network", identity.Options{NAT64: operators, IPv4Bits: 24}, "2001:db8:1c0:2:21::", "2001:db8:1c0:2::/64"},
-		{"NAT64 /48 by network", identity.Options{NAT64: operators, IPv4Bits: 24}, "2001:db8:122:c000:2:2100::", "2001:db8:122:c000:2::/80"},
+		{"NAT64 /64 but not", identity.Options{NAT64: prefixes("2001:db8:122:344::/64")},
+			"2001:db8:122:344:1c0:2:2100::", "2001:db8:122:344::/64"},
+		{"NAT64 /40 by network", identity.Options{NAT64: operators, IPv4Bits: 24}, "2001:db8:1c0:2:21::",
+			"2001:db8:1c0:2::/64"},
+		{"NAT64 /48 by network", identity.Options{NAT64: operators, IPv4Bits: 24}, "2001:db8:122:c000:2:2100::",
+			"2001:db8:122:c000:2::/80"},
 
 		// RFC 8215: where the operator's prefix is inside is not known.
 		{"local NAT64, not named", identity.Options{}, "64:ff9b:1::192.0.2.33", "64:ff9b:1::/64"},
-		{"local NAT64", identity.Options{NAT64: prefixes("64:ff9b:1::/48")}, "64:ff9b:1:c000:2:2100::", "64:ff9b:1:c000:2:2100::/88"},
-		{"local NAT64, a part", identity.Options{NAT64: prefixes("64:ff9b:1:fffe::/96")}, "64:ff9b:1:fffe::192.0.2.33", "64:ff9b:1:fffe::c000:221/128"},
+		{"local NAT64", identity.Options{NAT64: prefixes("64:ff9b:1::/48")}, "64:ff9b:1:c000:2:2100::",
+			"64:ff9b:1:c000:2:2100::/88"},
+		{"local NAT64, a part", identity.Options{NAT64: prefixes("64:ff9b:1:fffe::/96")}, "64:ff9b:1:fffe::192.0.2.33",
+			"64:ff9b:1:fffe::c000:221/128"},
 
 		{"6to4", identity.Options{}, "2002:c000:221:1::1", "2002:c000:221::/48"},
 		{"6to4 by network", identity.Options{IPv4Bits: 24}, "2002:c000:221:1::1", "2002:c000:200::/40"},
 		{"6to4 in larger groups", identity.Options{IPv6Bits: 32}, "2002:c000:221:1::1", "2002:c000::/32"},
 		{"Teredo", identity.Options{}, "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001::/32"},
-		{"Teredo in larger groups", identity.Options{IPv6Bits: 16}, "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001::/16"},
+		{"Teredo in larger groups", identity.Options{IPv6Bits: 16},
+			"2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001::/16"},
 		{"beside Teredo", identity.Options{}, "2001:1:4136:e378::1", "2001:1:4136:e378::/64"},
 	} {
 		p := newResolver(t, c.o).Resolve(t.Context(), identity.Evidence{Peer: netip.MustParseAddr(c.peer)})
@@ -72,7 +83,8 @@ func TestTransitionAddressesMakeNoBudgets(t *testing.T) {
 			return fmt.Sprintf("2002:c000:221:%x::%x", uint16(random.Uint32()), uint16(random.Uint32()))
 		},
 		"Teredo servers": func() string {
-			return fmt.Sprintf("2001:0:%x:%x:8000:%x:3fff:fdd2", uint16(random.Uint32()), uint16(random.Uint32()), uint16(random.Uint32()))
+			return fmt.Sprintf("2001:0:%x:%x:8000:%x:3fff:fdd2", uint16(random.Uint32()), uint16(random.Uint32()),
+				uint16(random.Uint32()))
 		},
 		"NAT64 suffixes": func() string {
 			return fmt.Sprintf("2001:db8:122:344:c0:2:21%02x:%x", uint8(random.Uint32()), uint16(random.Uint32()))
@@ -121,7 +133,10 @@ func FuzzNAT64(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, v4 uint32, bits byte, suffix uint64) {
 		length := []int{32, 40, 48, 56, 64, 96}[which%6]
 		ipv4Bits := 1 + int(bits)%32
-		who := newResolver(t, identity.Options{NAT64: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("2001:db8::"), length)}, IPv4Bits: ipv4Bits})
+		who := newResolver(t, identity.Options{
+			NAT64:    []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("2001:db8::"), length)},
+			IPv4Bits: ipv4Bits,
+		})
 		// The 128 bits as a text of zeros and ones, which is slow and obvious.
 		text := fmt.Sprintf("%032b%032b%032b", 0x20010db8, 0, 0)[:length] + fmt.Sprintf("%032b", v4)
 		if length <= 64 {
@@ -135,7 +150,8 @@ func FuzzNAT64(f *testing.F) {
 		for i := range 128 {
 			b[i/8] = b[i/8]<<1 | text[i]&1
 		}
-		a, want := netip.AddrFrom16(b), netip.AddrFrom4([4]byte{byte(v4 >> 24), byte(v4 >> 16), byte(v4 >> 8), byte(v4)})
+		a, want := netip.AddrFrom16(b), netip.AddrFrom4([4]byte{byte(v4 >> 24), byte(v4 >> 16),
+			byte(v4 >> 8), byte(v4)})
 		if got := who.IPv4(a); got != want {
 			t.Fatalf("/%d: IPv4(%v) = %v, want %v", length, a, got, want)
 		}
@@ -158,7 +174,8 @@ func FuzzNAT64(f *testing.F) {
 				n[at], at = v[i], at+1
 			}
 			if got := p.Prefix.Contains(netip.AddrFrom16(n)); got != group.Contains(neighbour) {
-				t.Errorf("/%d: the group %v of %v holds that of %v: %v, want %v", length, p.Prefix, want, neighbour, got, !got)
+				t.Errorf("/%d: the group %v of %v holds that of %v: %v, want %v", length, p.Prefix, want,
+					neighbour, got, !got)
 			}
 		}
 	})

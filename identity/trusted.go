@@ -145,9 +145,11 @@ func checkTrusted(i int, p netip.Prefix) error {
 	case !p.IsValid():
 		return fmt.Errorf("TrustedProxies[%d] is %v, want an address and a prefix length", i, p)
 	case p.Addr().Is4In6() && p.Bits() < 96:
-		return fmt.Errorf("TrustedProxies[%d] is %v, want an IPv4 prefix such as 10.0.0.0/8, or ::ffff: with 96 bits or more", i, p)
+		return fmt.Errorf(
+			"TrustedProxies[%d] is %v, want an IPv4 prefix such as 10.0.0.0/8, or ::ffff: with 96 bits or more", i, p)
 	case unmapPrefix(p).Bits() == 0:
-		return fmt.Errorf("TrustedProxies[%d] is %v, want the addresses of your own proxies: if every address is trusted, clients choose theirs", i, p)
+		return fmt.Errorf("TrustedProxies[%d] is %v, want the addresses of your own proxies: if every address is "+
+			"trusted, clients choose theirs", i, p)
 	}
 	return nil
 }

@@ -70,7 +70,8 @@ func TestGrantOnce(t *testing.T) {
 	} {
 		state, given, err := b.Grant(context.Background(), trial.Mine, step.amount, time.Time{}, nil)
 		if err != nil || given != step.given || state.Remaining != step.left || state.Allowance != nil {
-			t.Errorf("Grant(%d) = %d, %+v, %v, want %d given and %d left", step.amount, given, state, err, step.given, step.left)
+			t.Errorf("Grant(%d) = %d, %+v, %v, want %d given and %d left", step.amount, given, state, err,
+				step.given, step.left)
 		}
 	}
 }
@@ -81,7 +82,8 @@ func TestGrantForATime(t *testing.T) {
 	b.Take(1000)
 	until := trial.Epoch.Add(10 * time.Second)
 	state, given, err := b.Grant(context.Background(), trial.Mine, 500, until, nil)
-	if err != nil || given != 500 || state.Remaining != 500 || state.Allowance == nil || *state.Allowance != (inspect.Allowance{Tokens: 500, Until: until}) {
+	if err != nil || given != 500 || state.Remaining != 500 || state.Allowance == nil ||
+		*state.Allowance != (inspect.Allowance{Tokens: 500, Until: until}) {
 		t.Fatalf("Grant = %d, %+v, %v, want 500 more until %v", given, state, err, until)
 	}
 	for _, step := range []struct {
@@ -105,11 +107,13 @@ func TestGrantForATime(t *testing.T) {
 		d := b.Take(step.cost)
 		v, _ := d.Binding()
 		if d.Allowed != step.allowed || v.Outcome.Remaining != step.left {
-			t.Errorf("at %v, %d tokens: %v with %d left, want %v with %d left", step.at, step.cost, d.Allowed, v.Outcome.Remaining, step.allowed, step.left)
+			t.Errorf("at %v, %d tokens: %v with %d left, want %v with %d left", step.at, step.cost, d.Allowed,
+				v.Outcome.Remaining, step.allowed, step.left)
 		}
 	}
 	// Others had nothing of it.
-	d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr("192.0.2.9"), Cost: 1001})
+	d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a",
+		Peer: netip.MustParseAddr("192.0.2.9"), Cost: 1001})
 	if d.Reason != headgate.CostAboveBurst {
 		t.Errorf("another client: %v", d.Reason)
 	}
@@ -123,10 +127,12 @@ func TestResetEndsAnAllowance(t *testing.T) {
 		}
 	}
 	b.Take(1300)
-	if in, err := b.Inspect(context.Background(), trial.Mine); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 200 || in.Buckets[0].Allowance == nil {
+	if in, err := b.Inspect(context.Background(), trial.Mine); err != nil || len(in.Buckets) != 1 ||
+		in.Buckets[0].Remaining != 200 || in.Buckets[0].Allowance == nil {
 		t.Errorf("Inspect = %+v, %v, want 200 left of 1500", in, err)
 	}
-	if state, err := b.Reset(context.Background(), trial.Mine, nil); err != nil || state.Remaining != 1000 || state.Allowance != nil {
+	if state, err := b.Reset(context.Background(), trial.Mine, nil); err != nil || state.Remaining != 1000 ||
+		state.Allowance != nil {
 		t.Errorf("Reset = %+v, %v, want a full bucket without an allowance", state, err)
 	}
 	if d := b.Take(1001); d.Reason != headgate.CostAboveBurst {
@@ -145,10 +151,12 @@ func TestApproveMayRefuse(t *testing.T) {
 	if _, _, err := b.Grant(context.Background(), trial.Mine, 5, time.Time{}, no); !errors.Is(err, trial.ErrGone) {
 		t.Errorf("Grant = %v, want %v", err, trial.ErrGone)
 	}
-	if _, _, err := b.Grant(context.Background(), trial.Mine, 5, trial.Epoch.Add(time.Hour), no); !errors.Is(err, trial.ErrGone) {
+	if _, _, err := b.Grant(context.Background(), trial.Mine, 5, trial.Epoch.Add(time.Hour), no); !errors.Is(err,
+		trial.ErrGone) {
 		t.Errorf("Grant = %v, want %v", err, trial.ErrGone)
 	}
-	if in, err := b.Inspect(context.Background(), trial.Mine); err != nil || in.Buckets[0].Remaining != 0 || in.Buckets[0].Allowance != nil {
+	if in, err := b.Inspect(context.Background(), trial.Mine); err != nil || in.Buckets[0].Remaining != 0 ||
+		in.Buckets[0].Allowance != nil {
 		t.Errorf("Inspect = %+v, %v, want the bucket as it was", in, err)
 	}
 }
@@ -162,7 +170,8 @@ func TestAllowancesAreBounded(t *testing.T) {
 	}
 	soon := trial.Epoch.Add(time.Second)
 	for last, want := range []string{"", "", "there are 2 allowances already"} {
-		if err := grant(byte(last), 10, soon); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := grant(byte(last), 10, soon); want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("grant %d = %v, want %q", last, err, want)
 		}
 	}
@@ -195,12 +204,14 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 	resolver, text := trial.Holder(t, identity.Key{ID: "k_1", Project: "acme"})
 	var rules []policy.Rule
 	for s := policy.SubjectPrincipal; s <= policy.SubjectIdentifier; s++ {
-		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 1, Burst: 10, Subject: s}, policy.Rule{Endpoint: policy.All, Limit: 1, Burst: 10, Subject: s})
+		rules = append(rules, policy.Rule{Endpoint: "GET /a", Limit: 1, Burst: 10, Subject: s},
+			policy.Rule{Endpoint: policy.All, Limit: 1, Burst: 10, Subject: s})
 	}
 	rules = append(rules, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1, Burst: 10})
 	b := trial.New(t, []string{"GET /a", "GET /b"}, rules, func(o *headgate.Options) { o.Identities = resolver })
 	header := http.Header{"X-Api-Key": {text}}
-	if d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Header: header, Identifier: "ann"}); !d.Allowed {
+	if d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
+		Header: header, Identifier: "ann"}); !d.Allowed {
 		t.Fatal(d.Reason)
 	}
 	bySubject := func(s policy.Subject) *policy.Subject { return &s }
@@ -211,19 +222,31 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 		fresh   int      // buckets that were not
 		skipped int
 	}{
-		"the request's evidence": {inspect.Query{Endpoint: "GET /a", Peer: trial.Client, Header: header, Identifier: "ann"},
-			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody", "the identifier asked for"}, 0, 0},
+		"the request's evidence": {inspect.Query{Endpoint: "GET /a", Peer: trial.Client, Header: header,
+			Identifier: "ann"},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7",
+				"api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody",
+				"the identifier asked for"}, 0, 0},
 		"all endpoints together": {inspect.Query{Endpoint: "*", Peer: trial.Client, Header: header, Identifier: "ann"},
-			[]string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody", "the identifier asked for"}, 0, 0},
-		"the key":                 {inspect.Query{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, []string{"api key k_1 of project acme", "project acme", "everybody"}, 0, 4},
-		"the key and the address": {inspect.Query{Endpoint: "GET /a", KeyID: "k_1", Project: "acme", Address: trial.Client}, []string{"api key k_1 of project acme", "address 192.0.2.7", "api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody"}, 1, 0},
-		"the project":             {inspect.Query{Endpoint: "GET /a", Project: "acme"}, []string{"project acme", "everybody"}, 0, 5},
-		"the address":             {inspect.Query{Endpoint: "GET /a", Address: trial.Client}, []string{"address 192.0.2.7", "region unknown", "everybody"}, 4, 0},
-		"the identifier":          {inspect.Query{Endpoint: "GET /a", Identifier: "ann"}, []string{"everybody", "the identifier asked for"}, 0, 5},
-		"one subject":             {inspect.Query{Endpoint: "GET /a", Project: "acme", Subject: bySubject(policy.SubjectProject)}, []string{"project acme"}, 0, 0},
-		"nobody":                  {inspect.Query{Endpoint: "GET /a"}, []string{"everybody"}, 0, 6},
-		"another endpoint":        {inspect.Query{Endpoint: "GET /b", Address: trial.Client}, nil, 1, 0},
-		"unknown requests":        {inspect.Query{Endpoint: "UNKNOWN", Address: trial.Client}, nil, 1, 0},
+			[]string{"api key k_1 of project acme", "address 192.0.2.7",
+				"api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody",
+				"the identifier asked for"}, 0, 0},
+		"the key": {inspect.Query{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"},
+			[]string{"api key k_1 of project acme", "project acme", "everybody"}, 0, 4},
+		"the key and the address": {inspect.Query{Endpoint: "GET /a", KeyID: "k_1", Project: "acme",
+			Address: trial.Client}, []string{"api key k_1 of project acme", "address 192.0.2.7",
+			"api key k_1 of project acme at address 192.0.2.7", "project acme", "region unknown", "everybody"}, 1, 0},
+		"the project": {inspect.Query{Endpoint: "GET /a", Project: "acme"},
+			[]string{"project acme", "everybody"}, 0, 5},
+		"the address": {inspect.Query{Endpoint: "GET /a", Address: trial.Client},
+			[]string{"address 192.0.2.7", "region unknown", "everybody"}, 4, 0},
+		"the identifier": {inspect.Query{Endpoint: "GET /a", Identifier: "ann"},
+			[]string{"everybody", "the identifier asked for"}, 0, 5},
+		"one subject": {inspect.Query{Endpoint: "GET /a", Project: "acme",
+			Subject: bySubject(policy.SubjectProject)}, []string{"project acme"}, 0, 0},
+		"nobody":           {inspect.Query{Endpoint: "GET /a"}, []string{"everybody"}, 0, 6},
+		"another endpoint": {inspect.Query{Endpoint: "GET /b", Address: trial.Client}, nil, 1, 0},
+		"unknown requests": {inspect.Query{Endpoint: "UNKNOWN", Address: trial.Client}, nil, 1, 0},
 	} {
 		in, err := b.Inspect(context.Background(), c.query)
 		if err != nil {
@@ -237,7 +260,8 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 			}
 		}
 		if !slices.Equal(taken, c.whose) || len(in.Buckets)-len(taken) != c.fresh || len(in.Skipped) != c.skipped {
-			t.Errorf("%s: %d buckets, taken from %q, skipped %v, want %q, %d fresh, %d skipped", name, len(in.Buckets), taken, in.Skipped, c.whose, c.fresh, c.skipped)
+			t.Errorf("%s: %d buckets, taken from %q, skipped %v, want %q, %d fresh, %d skipped", name, len(in.Buckets),
+				taken, in.Skipped, c.whose, c.fresh, c.skipped)
 		}
 		if all := fmt.Sprintf("%+v", in); strings.Contains(all, text) {
 			t.Errorf("%s: the answer repeats the key: %s", name, all)
@@ -248,18 +272,25 @@ func TestBucketsAreFoundByWhatPeopleKnow(t *testing.T) {
 		query inspect.Query
 		want  string
 	}{
-		"no endpoint":           {inspect.Query{}, "endpoint is missing"},
-		"the default":           {inspect.Query{Endpoint: "default"}, "each one that the rule covers has a bucket of its own"},
-		"no template":           {inspect.Query{Endpoint: "a"}, `"a"`},
-		"no such endpoint":      {inspect.Query{Endpoint: "GET /aa"}, `want an endpoint of the API, such as "GET /a"`},
-		"evidence and names":    {inspect.Query{Endpoint: "GET /a", Peer: trial.Client, KeyID: "k_1"}, "both evidence and names"},
-		"a key that is ignored": {inspect.Query{Endpoint: "GET /a", Peer: trial.Client, Header: http.Header{"X-Api-Key": {"hg_MARK"}}}, "the API key is malformed"},
-		"many":                  {inspect.Query{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"}, "say which subject, principal or project or endpoint"},
-		"none is named":         {inspect.Query{Endpoint: "UNKNOWN", Project: "acme"}, "an API key, a certificate, a token's subject or an address"},
-		"no rule":               {inspect.Query{Endpoint: "UNKNOWN", Address: trial.Client, Subject: bySubject(policy.SubjectIP)}, "no rule applies"},
+		"no endpoint": {inspect.Query{}, "endpoint is missing"},
+		"the default": {inspect.Query{Endpoint: "default"},
+			"each one that the rule covers has a bucket of its own"},
+		"no template":      {inspect.Query{Endpoint: "a"}, `"a"`},
+		"no such endpoint": {inspect.Query{Endpoint: "GET /aa"}, `want an endpoint of the API, such as "GET /a"`},
+		"evidence and names": {inspect.Query{Endpoint: "GET /a", Peer: trial.Client, KeyID: "k_1"},
+			"both evidence and names"},
+		"a key that is ignored": {inspect.Query{Endpoint: "GET /a", Peer: trial.Client,
+			Header: http.Header{"X-Api-Key": {"hg_MARK"}}}, "the API key is malformed"},
+		"many": {inspect.Query{Endpoint: "GET /a", KeyID: "k_1", Project: "acme"},
+			"say which subject, principal or project or endpoint"},
+		"none is named": {inspect.Query{Endpoint: "UNKNOWN", Project: "acme"},
+			"an API key, a certificate, a token's subject or an address"},
+		"no rule": {inspect.Query{Endpoint: "UNKNOWN", Address: trial.Client, Subject: bySubject(policy.SubjectIP)},
+			"no rule applies"},
 	} {
 		_, err := b.Reset(context.Background(), c.query, nil)
-		if query := (*inspect.QueryError)(nil); !errors.As(err, &query) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "MARK") {
+		if query := (*inspect.QueryError)(nil); !errors.As(err, &query) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "MARK") {
 			t.Errorf("%s: Reset = %v, want %q", name, err, c.want)
 		}
 	}
@@ -287,8 +318,10 @@ func TestGrantsAreExact(t *testing.T) {
 				}
 				a, given, err := fast.Grant(context.Background(), trial.Mine, amount, until, nil)
 				b, also, other := slow.Grant(context.Background(), trial.Mine, amount, until, nil)
-				if err != nil || other != nil || given != also || a.Remaining != b.Remaining || a.ResetAfter != b.ResetAfter {
-					t.Fatalf("seed %d: Grant(%d) = %d, %+v, %v, the twin says %d, %+v, %v", seed, amount, given, a, err, also, b, other)
+				if err != nil || other != nil || given != also || a.Remaining != b.Remaining ||
+					a.ResetAfter != b.ResetAfter {
+					t.Fatalf("seed %d: Grant(%d) = %d, %+v, %v, the twin says %d, %+v, %v", seed, amount, given, a, err,
+						also, b, other)
 				}
 				granted += amount
 			case 1:
@@ -303,14 +336,16 @@ func TestGrantsAreExact(t *testing.T) {
 				cost := 1 + rng.Int64N(8)
 				a, b := fast.Take(cost), slow.Take(cost)
 				if a.Allowed != b.Allowed || a.RetryAfter != b.RetryAfter {
-					t.Fatalf("seed %d: %v, wait %v, the twin says %v, wait %v", seed, a.Allowed, a.RetryAfter, b.Allowed, b.RetryAfter)
+					t.Fatalf("seed %d: %v, wait %v, the twin says %v, wait %v", seed, a.Allowed, a.RetryAfter,
+						b.Allowed, b.RetryAfter)
 				}
 				if a.Allowed {
 					admitted += cost
 				}
 			}
 			elapsed := fast.Now.Sub(trial.Epoch).Seconds()
-			if bound := float64(rules[0].Burst+granted) + float64(rules[0].Limit)*elapsed; float64(admitted) > bound+1e-6 {
+			if bound := float64(rules[0].Burst+granted) +
+				float64(rules[0].Limit)*elapsed; float64(admitted) > bound+1e-6 {
 				t.Fatalf("seed %d: admitted %d in %.3f s, want at most %.3f", seed, admitted, elapsed, bound)
 			}
 		}
@@ -320,7 +355,8 @@ func TestGrantsAreExact(t *testing.T) {
 // Allowances of others cost a request no allocation.
 func TestCheckAllocatesNothingWithAllowances(t *testing.T) {
 	b := trial.New(t, []string{"GET /a"}, trial.Tokens)
-	if _, _, err := b.Grant(context.Background(), inspect.Query{Endpoint: "GET /a", Address: netip.MustParseAddr("192.0.2.200")}, 5, trial.Epoch.Add(time.Hour), nil); err != nil {
+	if _, _, err := b.Grant(context.Background(), inspect.Query{Endpoint: "GET /a",
+		Address: netip.MustParseAddr("192.0.2.200")}, 5, trial.Epoch.Add(time.Hour), nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()

@@ -60,8 +60,12 @@ func BudgetsOf(ctx context.Context, l *headgate.Limiter, who identity.Principal,
 	}
 	s := survey{
 		l: l, lines: map[policy.RuleID]int{},
-		knows: knowledge{principal: who.Kind != identity.Address || who.Client.IsValid(), project: who.Project != "", address: who.Client.IsValid()},
-		plan:  charge.Plan{Request: charge.Request{Set: set, Endpoints: set.Endpoints(), Who: &who, Cost: 1}},
+		knows: knowledge{
+			principal: who.Kind != identity.Address || who.Client.IsValid(),
+			project:   who.Project != "",
+			address:   who.Client.IsValid(),
+		},
+		plan: charge.Plan{Request: charge.Request{Set: set, Endpoints: set.Endpoints(), Who: &who, Cost: 1}},
 	}
 	if at != "" {
 		match, _, err := matchOf(set.Endpoints(), at)
@@ -156,7 +160,13 @@ func (s *survey) add(a policy.Applied) int {
 		return -1
 	}
 	terms := s.plan.Set.Terms(a.Rule)
-	b := Budget{ID: terms.ID, Rule: s.plan.Set.Rule(a.Rule), Level: a.Level, Shadow: a.Shadow, Needs: s.knows.lacks(terms.Subject)}
+	b := Budget{
+		ID:     terms.ID,
+		Rule:   s.plan.Set.Rule(a.Rule),
+		Level:  a.Level,
+		Shadow: a.Shadow,
+		Needs:  s.knows.lacks(terms.Subject),
+	}
 	switch {
 	case terms.Subject == policy.SubjectIdentifier || terms.Subject == policy.SubjectIdentifierIP:
 		b.Needs = "what a request tries to be, such as a login name"
@@ -226,7 +236,8 @@ func (b *Budget) count(left Left, level policy.Level) {
 	if left.ResetAfter == 0 {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(b.Used, left, func(a, c Left) int { return cmp.Or(emptier(a, c), -1) }) // after its equals
+	// after its equals
+	at, _ := slices.BinarySearchFunc(b.Used, left, func(a, c Left) int { return cmp.Or(emptier(a, c), -1) })
 	if at < MaxUsed {
 		b.Used = slices.Insert(b.Used, at, left)[:min(len(b.Used)+1, MaxUsed)]
 	}
@@ -234,5 +245,6 @@ func (b *Budget) count(left Left, level policy.Level) {
 
 // emptier orders buckets of one rule by what is left in them.
 func emptier(a, b Left) int {
-	return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(b.Wait, a.Wait), cmp.Compare(b.ResetAfter, a.ResetAfter))
+	return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(b.Wait, a.Wait),
+		cmp.Compare(b.ResetAfter, a.ResetAfter))
 }

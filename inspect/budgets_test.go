@@ -17,7 +17,13 @@ import (
 )
 
 // holder is a caller with an API key.
-var holder = identity.Principal{Kind: identity.APIKey, ID: "k_1", Project: "acme", Client: trial.Client, Prefix: netip.PrefixFrom(trial.Client, 32)}
+var holder = identity.Principal{
+	Kind:    identity.APIKey,
+	ID:      "k_1",
+	Project: "acme",
+	Client:  trial.Client,
+	Prefix:  netip.PrefixFrom(trial.Client, 32),
+}
 
 // keyed makes requests those of holder when they carry its key.
 func keyed(t testing.TB, scopes ...string) (change func(*headgate.Options), header http.Header) {
@@ -32,7 +38,8 @@ func keyed(t testing.TB, scopes ...string) (change func(*headgate.Options), head
 
 func use(b *trial.Bench, target string, header http.Header, times int) {
 	for range times {
-		b.Check(context.Background(), headgate.Request{Method: "GET", Target: target, Peer: trial.Client, Header: header})
+		b.Check(context.Background(), headgate.Request{Method: "GET", Target: target, Peer: trial.Client,
+			Header: header})
 	}
 }
 
@@ -103,9 +110,11 @@ func TestBudgetsAreALineARule(t *testing.T) {
 	if found, err := b.Budgets(context.Background(), other, ""); err != nil || !slices.Equal(lines(found), want) {
 		t.Errorf("Budgets of another:\n%q\nwant\n%q\n(%v)", lines(found), want, err)
 	}
-	want = []string{"on trial 1 per 1h, 1 endpoints, shadow: 0 at GET /b, used GET /b 0 full in 1h0m0s", "default 10 per 1s, 1 endpoints: 7 at GET /b, used GET /b 7 full in 300ms"}
+	want = []string{"on trial 1 per 1h, 1 endpoints, shadow: 0 at GET /b, used GET /b 0 full in 1h0m0s",
+		"default 10 per 1s, 1 endpoints: 7 at GET /b, used GET /b 7 full in 300ms"}
 	found, err := b.Budgets(context.Background(), holder, "GET /b")
-	if got := lines(found); err != nil || len(got) < 2 || !slices.Contains(got, want[0]) || !slices.Contains(got, want[1]) {
+	if got := lines(found); err != nil || len(got) < 2 || !slices.Contains(got, want[0]) ||
+		!slices.Contains(got, want[1]) {
 		t.Errorf("Budgets at GET /b:\n%q\nwant among them\n%q\n(%v)", got, want, err)
 	}
 	if _, err := b.Budgets(context.Background(), holder, "GET /nowhere"); err == nil {
@@ -126,7 +135,8 @@ func TestBudgetsAgreeWithInspect(t *testing.T) {
 	}
 	b.Now = b.Now.Add(150 * time.Millisecond)
 	found, err := b.Budgets(context.Background(), holder, "")
-	if err != nil || len(found.Rules) != 1 || len(found.Rules[0].Used) != inspect.MaxUsed || found.Rules[0].Endpoints != 40 {
+	if err != nil || len(found.Rules) != 1 || len(found.Rules[0].Used) != inspect.MaxUsed ||
+		found.Rules[0].Endpoints != 40 {
 		t.Fatalf("Budgets = %+v, %v, want a line of 40 endpoints with %d in use", found, err, inspect.MaxUsed)
 	}
 	used := found.Rules[0].Used
@@ -135,7 +145,8 @@ func TestBudgetsAgreeWithInspect(t *testing.T) {
 	}
 	var all []inspect.Bucket
 	for _, template := range templates {
-		in, err := b.Inspect(context.Background(), inspect.Query{Endpoint: template, KeyID: holder.ID, Project: holder.Project})
+		in, err := b.Inspect(context.Background(),
+			inspect.Query{Endpoint: template, KeyID: holder.ID, Project: holder.Project})
 		if err != nil || len(in.Buckets) != 1 {
 			t.Fatal(in, err)
 		}
@@ -162,11 +173,13 @@ func TestBudgetsAgreeWithInspect(t *testing.T) {
 // not count.
 // TestBudgetsOfAllEndpointsTogether: a rule for "*" is asked about by that name, which is no endpoint's.
 func TestBudgetsOfAllEndpointsTogether(t *testing.T) {
-	b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{{Endpoint: policy.All, Limit: 5}, {Endpoint: policy.Default, Limit: 3}})
+	b := trial.New(t, []string{"GET /a", "GET /b"},
+		[]policy.Rule{{Endpoint: policy.All, Limit: 5}, {Endpoint: policy.Default, Limit: 3}})
 	use(b, "/a", nil, 2)
 	who := identity.Principal{Kind: identity.Address, Client: trial.Client, Prefix: netip.PrefixFrom(trial.Client, 32)}
 	got, err := b.Budgets(t.Context(), who, policy.All)
-	if err != nil || !slices.ContainsFunc(got.Rules, func(one inspect.Budget) bool { return one.Rule.Endpoint == policy.All && one.State.Remaining == 3 }) {
+	if err != nil || !slices.ContainsFunc(got.Rules,
+		func(one inspect.Budget) bool { return one.Rule.Endpoint == policy.All && one.State.Remaining == 3 }) {
 		t.Errorf("BudgetsOf(*) = %+v, %v, want 3 left of 5", got, err)
 	}
 	found, err := b.Inspect(t.Context(), inspect.Query{Endpoint: policy.All, Address: trial.Client})
@@ -177,7 +190,8 @@ func TestBudgetsOfAllEndpointsTogether(t *testing.T) {
 
 func TestBudgetsOfAKeyWithScopes(t *testing.T) {
 	change, header := keyed(t, "GET /a")
-	b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{{Endpoint: policy.Default, Limit: 10}}, change, func(o *headgate.Options) { o.Unknown = headgate.LimitUnknown })
+	b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{{Endpoint: policy.Default, Limit: 10}}, change,
+		func(o *headgate.Options) { o.Unknown = headgate.LimitUnknown })
 	use(b, "/a", header, 2)
 	who, err := b.Caller(context.Background(), inspect.Query{Peer: trial.Client, Header: header})
 	if err != nil || who.Kind != identity.APIKey || who.ID != holder.ID {
@@ -188,7 +202,8 @@ func TestBudgetsOfAKeyWithScopes(t *testing.T) {
 	if err != nil || !slices.Equal(lines(found), want) {
 		t.Errorf("Budgets = %q, %v, want %q", lines(found), err, want)
 	}
-	if d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/b", Peer: trial.Client, Header: header}); d.Principal.Rejected != identity.KeyOutOfScope {
+	if d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/b", Peer: trial.Client,
+		Header: header}); d.Principal.Rejected != identity.KeyOutOfScope {
 		t.Errorf("a request out of scope is %v, want the address's as ever", d.Principal)
 	}
 }
@@ -204,7 +219,8 @@ func TestBudgetsAreBounded(t *testing.T) {
 	b := trial.New(t, templates, rules)
 	found, err := b.Budgets(context.Background(), holder, "")
 	if err != nil || len(found.Rules) != inspect.MaxBudgets || found.More != 5 {
-		t.Errorf("Budgets has %d lines and %d more (%v), want %d and 5", len(found.Rules), found.More, err, inspect.MaxBudgets)
+		t.Errorf("Budgets has %d lines and %d more (%v), want %d and 5", len(found.Rules), found.More, err,
+			inspect.MaxBudgets)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -48,7 +48,8 @@ func Reset(ctx context.Context, l *headgate.Limiter, q Query, approve Approve) (
 // process. A rule that counts in windows has no burst beside its limit, and other
 // processes would not know of it where they share the bucket, so such a grant to
 // a bucket of theirs is a QueryError.
-func Grant(ctx context.Context, l *headgate.Limiter, q Query, amount int64, until time.Time, approve Approve) (granted Bucket, given int64, err error) {
+func Grant(ctx context.Context, l *headgate.Limiter, q Query, amount int64, until time.Time,
+	approve Approve) (granted Bucket, given int64, err error) {
 	if amount < 1 {
 		return Bucket{}, 0, wrongQuery("amount is %d, want 1 or more", amount)
 	}
@@ -102,7 +103,8 @@ func checkUntil(until, now time.Time) error {
 	case !until.After(now):
 		return wrongQuery("expires is %s, want a time in the future", until.Format(time.RFC3339))
 	case until.Sub(now) > charge.MaxAllowanceTime:
-		return wrongQuery("expires is %s, want at most %v from now; a rule of its own lasts longer", until.Format(time.RFC3339), charge.MaxAllowanceTime)
+		return wrongQuery("expires is %s, want at most %v from now; a rule of its own lasts longer",
+			until.Format(time.RFC3339), charge.MaxAllowanceTime)
 	}
 	return nil
 }
@@ -114,13 +116,16 @@ const maxGrant = 1000
 func checkGrant(n *named, amount int64, until time.Time) error {
 	terms := n.plan.Set.Terms(n.plan.Charges[n.charge].Rule)
 	if !until.IsZero() && !terms.Shape.Algorithm.Drains() {
-		return wrongQuery("rule %q counts in windows, which have no burst to enlarge for a time: grant without an expiry, or change the rule", n.Rule)
+		return wrongQuery("rule %q counts in windows, which have no burst to enlarge for a time: grant without an "+
+			"expiry, or change the rule", n.Rule)
 	}
 	if scope := n.plan.Takes[n.plan.Charges[n.charge].Place].Reach.Scope(); !until.IsZero() && scope.Named() {
-		return wrongQuery("rule %q is %v, and other processes would not know of a larger burst of its bucket: grant without an expiry, or set a rule that expires", n.Rule, terms.Scope)
+		return wrongQuery("rule %q is %v, and other processes would not know of a larger burst of its bucket: "+
+			"grant without an expiry, or set a rule that expires", n.Rule, terms.Scope)
 	}
 	if amount/maxGrant >= n.Burst && amount > maxGrant*n.Burst {
-		return wrongQuery("amount is %d, want at most %d times the burst of %d; change the rule for more", amount, maxGrant, n.Burst)
+		return wrongQuery("amount is %d, want at most %d times the burst of %d; change the rule for more", amount,
+			maxGrant, n.Burst)
 	}
 	if most := terms.Shape.Grow(amount).Burst() - terms.Shape.Burst(); !until.IsZero() && most < amount {
 		return wrongQuery("amount is %d, want at most %d, with which the burst can still be counted", amount, most)
@@ -143,7 +148,8 @@ func one(ctx context.Context, l *headgate.Limiter, q *Query) (*named, error) {
 		for i := range found {
 			subjects[i] = found[i].Subject
 		}
-		return nil, wrongQuery("the query names %d buckets, want one: say which subject, %s", len(found), strings.Join(subjects, " or "))
+		return nil, wrongQuery("the query names %d buckets, want one: say which subject, %s", len(found),
+			strings.Join(subjects, " or "))
 	}
 	return &found[0], nil
 }

@@ -113,12 +113,14 @@ type Considered struct {
 type Attempt struct {
 	Bucket
 
-	Project    string        `json:"project,omitempty"`
-	Tier       string        `json:"tier,omitempty"`
-	Principal  string        `json:"principal,omitempty"`  // which of Identity.Others uses it; absent if the first does
-	Unparsable bool          `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
-	Earlier    bool          `json:"earlier,omitempty"`    // one besides the rule's own: from before the project changed its tier, or Larger
-	Larger     string        `json:"larger,omitempty"`     // whose larger limit counts the request as well, "tier gold" or "everybody"
+	Project    string `json:"project,omitempty"`
+	Tier       string `json:"tier,omitempty"`
+	Principal  string `json:"principal,omitempty"`  // which of Identity.Others uses it; absent if the first does
+	Unparsable bool   `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
+	// one besides the rule's own: from before the project changed its tier, or Larger
+	Earlier bool `json:"earlier,omitempty"`
+	// whose larger limit counts the request as well, "tier gold" or "everybody"
+	Larger     string        `json:"larger,omitempty"`
 	Scope      string        `json:"scope"`
 	Algorithm  string        `json:"algorithm"`
 	RetryAfter time.Duration `json:"retry_after_ns"`
@@ -180,7 +182,8 @@ func timeOf(t *charge.Time, sharedAndFull bool) *Time {
 	}
 	switch {
 	case t.Beyond:
-		why = "as late as callers are told: behind " + others + ", its own would be too far ahead, or there are too many"
+		why = "as late as callers are told: behind " + others +
+			", its own would be too far ahead, or there are too many"
 	case t.Has && t.HeldBack:
 		why = "the time that it was given; what the bucket holds is reserved for others"
 	case t.Has:
@@ -215,7 +218,8 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 		x.explainIdentity(l, d)
 	}
 	if rule, settled := d.Access(); settled {
-		x.Access = &Access{rule.Title(), rule.Mode.String(), rule.Endpoint, rule.Project, rule.Tier, rule.SubjectText(), rule.Expires}
+		x.Access = &Access{rule.Title(), rule.Mode.String(), rule.Endpoint, rule.Project, rule.Tier,
+			rule.SubjectText(), rule.Expires}
 	}
 	if v, ok := d.Binding(); ok && d.Reason == headgate.InPenalty {
 		rule := d.Policies().Rule(v.Rule)
@@ -283,7 +287,8 @@ func (x *Explanation) explainIdentity(l *headgate.Limiter, d *headgate.Look) {
 	}
 	for i := range d.Others {
 		other := &d.Others[i]
-		id.Others = append(id.Others, Principal{Kind: other.Kind.String(), ID: other.ID, Project: other.Project, Tier: tierOf(d, other)})
+		id.Others = append(id.Others, Principal{Kind: other.Kind.String(), ID: other.ID, Project: other.Project,
+			Tier: tierOf(d, other)})
 	}
 	x.Identity = &id
 }
@@ -329,7 +334,13 @@ func (x *Explanation) explainRules(d *headgate.Look) {
 func (x *Explanation) explainRulesOf(d *headgate.Look, n int, who *identity.Principal, name string) {
 	p := &d.Plan
 	for _, c := range p.Set.ConsiderFor(p.Wall, p.Match, who.Project, who.Tier, p.As(n)) {
-		one := Considered{Principal: name, Subject: c.Subject.String(), Level: c.Level.String(), Applies: c.Applies, Why: c.Why}
+		one := Considered{
+			Principal: name,
+			Subject:   c.Subject.String(),
+			Level:     c.Level.String(),
+			Applies:   c.Applies,
+			Why:       c.Why,
+		}
 		if c.Found {
 			rule := p.Set.Rule(c.Rule)
 			one.Rule, one.Subject = rule.Title(), rule.SubjectText()
@@ -388,7 +399,8 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 		RetryAfter: out.RetryAfter, Wait: out.Wait,
 		Denies:  !v.Shadow && !out.Allowed,
 		Binding: c.Place == d.Bound,
-		Percent: int(rule.EnforcePercent), Expires: rule.Expires, CountWhen: string(rule.CountWhen), Penalty: string(rule.Penalty),
+		Percent: int(rule.EnforcePercent), Expires: rule.Expires, CountWhen: string(rule.CountWhen),
+		Penalty: string(rule.Penalty),
 		Refusal: string(rule.Refusal),
 	}
 	a.Left = Left{Endpoint: rule.Endpoint, Remaining: out.Remaining, ResetAfter: out.ResetAfter}

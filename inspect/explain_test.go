@@ -25,11 +25,16 @@ func TestExplainTooManyCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := identity.New(identity.Options{Keys: new(identity.Keyring), Digester: digester, KeySources: identity.KeySources{Header: "X-Api-Key"}})
+	who, err := identity.New(identity.Options{
+		Keys:       new(identity.Keyring),
+		Digester:   digester,
+		KeySources: identity.KeySources{Header: "X-Api-Key"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 5}}, func(o *headgate.Options) { o.Identities = who })
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 5}},
+		func(o *headgate.Options) { o.Identities = who })
 	header := http.Header{}
 	for i := range identity.MaxCredentials + 1 {
 		header.Add("X-Api-Key", fmt.Sprint("key", i))
@@ -62,10 +67,13 @@ func TestExplainSaysWhatCheckWould(t *testing.T) {
 		"no such path":     {one, nil, request("GET", "/b", 1), headgate.UnknownEndpoint},
 		"no such method":   {one, nil, request("PUT", "/a", 1), headgate.UnknownMethod},
 		"no safe reading":  {one, nil, request("GET", "/a%2Fb", 1), headgate.InvalidTarget},
-		"no rule":          {[]policy.Rule{{Endpoint: "POST /a", Limit: 1}}, nil, request("GET", "/a", 1), headgate.NoRule},
-		"no rule, denied": {[]policy.Rule{{Endpoint: "POST /a", Limit: 1}}, func(o *headgate.Options) { o.DenyWithoutRule = true },
+		"no rule": {[]policy.Rule{{Endpoint: "POST /a", Limit: 1}}, nil, request("GET", "/a", 1),
+			headgate.NoRule},
+		"no rule, denied": {[]policy.Rule{{Endpoint: "POST /a", Limit: 1}},
+			func(o *headgate.Options) { o.DenyWithoutRule = true },
 			request("GET", "/a", 1), headgate.NoRule},
-		"no rules": {one, func(o *headgate.Options) { o.Policies = headgate.Fixed(nil) }, request("GET", "/a", 1), headgate.NoPolicies},
+		"no rules": {one, func(o *headgate.Options) { o.Policies = headgate.Fixed(nil) }, request("GET", "/a", 1),
+			headgate.NoPolicies},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var change []func(*headgate.Options)
@@ -87,7 +95,8 @@ func TestExplainSaysWhatCheckWould(t *testing.T) {
 func TestExplainTellsTimes(t *testing.T) {
 	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 3, Subject: policy.SubjectEndpoint}}
 	words := map[string]bool{}
-	for _, o := range []slot.Options{{}, {Reserve: true}, {Reserve: true, MaxAhead: int64(4 * time.Second)}, {Reserve: true, Grace: int64(time.Second)}} {
+	for _, o := range []slot.Options{{}, {Reserve: true}, {Reserve: true, MaxAhead: int64(4 * time.Second)},
+		{Reserve: true, Grace: int64(time.Second)}} {
 		b := trial.New(t, []string{"GET /a"}, rules, func(g *headgate.Options) { g.Slots = slot.New(o) })
 		random := rand.New(rand.NewPCG(uint64(o.MaxAhead), uint64(o.Grace)))
 		for i := range 2000 {
@@ -105,8 +114,10 @@ func TestExplainTellsTimes(t *testing.T) {
 			x := b.Explain(t.Context(), r)
 			d := b.Check(t.Context(), r)
 			said := x.Buckets[0].Time
-			if x.Verdict.Allowed != d.Allowed || x.Verdict.RetryAfter != d.RetryAfter || (said == nil) != d.Allowed || said != nil && said.Reserved != d.Slot.Reserved {
-				t.Fatalf("%+v, request %d: Check = %v, %v, %+v and Explain = %+v, %+v", o, i, d.Allowed, d.RetryAfter, d.Slot, x.Verdict, said)
+			if x.Verdict.Allowed != d.Allowed || x.Verdict.RetryAfter != d.RetryAfter || (said == nil) != d.Allowed ||
+				said != nil && said.Reserved != d.Slot.Reserved {
+				t.Fatalf("%+v, request %d: Check = %v, %v, %+v and Explain = %+v, %+v", o, i, d.Allowed, d.RetryAfter,
+					d.Slot, x.Verdict, said)
 			}
 			if said != nil {
 				words[strings.Map(func(c rune) rune {
@@ -119,8 +130,10 @@ func TestExplainTellsTimes(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"when the bucket has room: nobody has an earlier time", "behind N other callers", "behind N other caller", "the time that it was given",
-		"behind N other caller, for whom what the bucket holds is reserved", "the time that it was given; what the bucket holds is reserved for others",
+		"when the bucket has room: nobody has an earlier time", "behind N other callers", "behind N other caller",
+		"the time that it was given",
+		"behind N other caller, for whom what the bucket holds is reserved",
+		"the time that it was given; what the bucket holds is reserved for others",
 		"as late as callers are told: behind N other callers, its own would be too far ahead, or there are too many",
 	} {
 		if !words[want] {

@@ -31,16 +31,19 @@ func (aliceOfAcme) Verify(_ context.Context, token string) (identity.Claims, err
 // bucket that requests take from.
 func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 	who, err := identity.New(identity.Options{
-		Tokens: aliceOfAcme{}, CertificateName: identity.CertificateCommon, CertificateProject: identity.CertificateOrganization,
+		Tokens: aliceOfAcme{}, CertificateName: identity.CertificateCommon,
+		CertificateProject: identity.CertificateOrganization,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{
-		{Endpoint: policy.Default, Limit: 1, Burst: 10}, {Endpoint: policy.Default, Tier: "gold", Limit: 1, Burst: 20}, {Endpoint: policy.UnknownEndpoint, Limit: 1},
+		{Endpoint: policy.Default, Limit: 1, Burst: 10}, {Endpoint: policy.Default, Tier: "gold", Limit: 1, Burst: 20},
+		{Endpoint: policy.UnknownEndpoint, Limit: 1},
 	}, func(o *headgate.Options) { o.Identities = who })
 	certificate := &x509.Certificate{
-		Raw: []byte("billing"), Subject: pkix.Name{CommonName: "billing", Organization: []string{"acme"}}, NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
+		Raw: []byte("billing"), Subject: pkix.Name{CommonName: "billing", Organization: []string{"acme"}},
+		NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
 	for _, r := range []headgate.Request{
 		{Method: "GET", Target: "/a", Peer: trial.Client, Certificate: certificate},
@@ -56,27 +59,35 @@ func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 		whose     string
 		remaining int64
 	}{
-		"certificate":                 {inspect.Query{Certificate: "billing", Project: "acme"}, "certificate billing of project acme", 9},
-		"token":                       {inspect.Query{Token: "alice", Project: "acme", Tier: "gold"}, "token alice of project acme", 19},
-		"user":                        {inspect.Query{User: "7", Project: "acme"}, "user 7 of project acme", 9},
-		"a key of the same name":      {inspect.Query{KeyID: "7", Project: "acme"}, "api key 7 of project acme", 10},
-		"another certificate":         {inspect.Query{Certificate: "shipping", Project: "acme"}, "certificate shipping of project acme", 10},
-		"a token of the same name":    {inspect.Query{Token: "billing", Project: "acme"}, "token billing of project acme", 10},
+		"certificate": {inspect.Query{Certificate: "billing", Project: "acme"},
+			"certificate billing of project acme", 9},
+		"token": {inspect.Query{Token: "alice", Project: "acme", Tier: "gold"},
+			"token alice of project acme", 19},
+		"user":                   {inspect.Query{User: "7", Project: "acme"}, "user 7 of project acme", 9},
+		"a key of the same name": {inspect.Query{KeyID: "7", Project: "acme"}, "api key 7 of project acme", 10},
+		"another certificate": {inspect.Query{Certificate: "shipping", Project: "acme"},
+			"certificate shipping of project acme", 10},
+		"a token of the same name": {inspect.Query{Token: "billing", Project: "acme"},
+			"token billing of project acme", 10},
 		"a certificate of no project": {inspect.Query{Certificate: "billing"}, "certificate billing", 10},
 	} {
 		c.query.Endpoint = "GET /a"
 		in, err := b.Inspect(context.Background(), c.query)
-		if err != nil || len(in.Buckets) != 1 || in.Buckets[0].Whose != c.whose || in.Buckets[0].Remaining != c.remaining {
+		if err != nil || len(in.Buckets) != 1 || in.Buckets[0].Whose != c.whose ||
+			in.Buckets[0].Remaining != c.remaining {
 			t.Errorf("%s: Inspect = %+v, %v, want one bucket of %s with %d", name, in, err, c.whose, c.remaining)
 		}
 	}
-	for _, q := range []inspect.Query{{Certificate: "a", Token: "b"}, {Certificate: "a", KeyID: "k_1"}, {Token: "a", KeyID: "k_1"}, {User: "a", Token: "a"}} {
+	for _, q := range []inspect.Query{{Certificate: "a", Token: "b"}, {Certificate: "a", KeyID: "k_1"},
+		{Token: "a", KeyID: "k_1"}, {User: "a", Token: "a"}} {
 		q.Endpoint = "GET /a"
-		if _, err := b.Inspect(context.Background(), q); err == nil || !strings.Contains(err.Error(), "want one: a key, a certificate, a token's subject or a user") {
+		if _, err := b.Inspect(context.Background(), q); err == nil ||
+			!strings.Contains(err.Error(), "want one: a key, a certificate, a token's subject or a user") {
 			t.Errorf("Inspect(%+v) = %v, want an error about several principals", q, err)
 		}
 	}
-	if _, err := b.Inspect(context.Background(), inspect.Query{Endpoint: "GET /a", Peer: trial.Client, Token: "alice"}); err == nil || !strings.Contains(err.Error(), "both evidence and names") {
+	if _, err := b.Inspect(context.Background(), inspect.Query{Endpoint: "GET /a", Peer: trial.Client,
+		Token: "alice"}); err == nil || !strings.Contains(err.Error(), "both evidence and names") {
 		t.Errorf("Inspect = %v, want an error about evidence and names", err)
 	}
 }
@@ -91,13 +102,15 @@ func TestTheBucketOfTheUnparsableHasAName(t *testing.T) {
 		{Endpoint: policy.All, Limit: 50, Subject: policy.SubjectIdentifier},
 	})
 	for range 3 {
-		b.Check(context.Background(), headgate.Request{Method: "POST", Target: "/v1/login", Peer: trial.Client, Unparsable: true})
+		b.Check(context.Background(), headgate.Request{Method: "POST", Target: "/v1/login", Peer: trial.Client,
+			Unparsable: true})
 	}
 	q := inspect.Query{Endpoint: login, Unparsable: true}
 	want := func(step string, remaining int64) {
 		t.Helper()
 		in, err := b.Inspect(context.Background(), q)
-		if err != nil || len(in.Buckets) != 1 || len(in.Skipped) != 0 || in.Buckets[0].Remaining != remaining || in.Buckets[0].Whose != "all requests whose identifier cannot be read" {
+		if err != nil || len(in.Buckets) != 1 || len(in.Skipped) != 0 || in.Buckets[0].Remaining != remaining ||
+			in.Buckets[0].Whose != "all requests whose identifier cannot be read" {
 			t.Fatalf("%s: Inspect = %+v, %v, want one bucket with %d", step, in, err, remaining)
 		}
 	}
@@ -107,10 +120,12 @@ func TestTheBucketOfTheUnparsableHasAName(t *testing.T) {
 	}
 	want("reset", 5)
 	all := inspect.Query{Endpoint: policy.All, Unparsable: true}
-	if in, err := b.Inspect(context.Background(), all); err != nil || len(in.Buckets) != 1 || in.Buckets[0].Remaining != 47 {
+	if in, err := b.Inspect(context.Background(), all); err != nil || len(in.Buckets) != 1 ||
+		in.Buckets[0].Remaining != 47 {
 		t.Errorf("Inspect of all endpoints = %+v, %v, want one bucket with 47", in, err)
 	}
-	for _, wrong := range []inspect.Query{{Identifier: "alice"}, {Address: trial.Client}, {Peer: trial.Client}, {Project: "acme"}} {
+	for _, wrong := range []inspect.Query{{Identifier: "alice"}, {Address: trial.Client}, {Peer: trial.Client},
+		{Project: "acme"}} {
 		wrong.Endpoint, wrong.Unparsable = login, true
 		if _, err := b.Inspect(context.Background(), wrong); err == nil || !strings.Contains(err.Error(), "share one") {
 			t.Errorf("Inspect(%+v) = %v, want an error: there is one for all", wrong, err)

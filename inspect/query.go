@@ -136,7 +136,9 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 		return nil, nil, err
 	}
 	if q.Unparsable && (q.Identifier != "" || knows != knowledge{}) {
-		return nil, nil, wrongQuery("the query says whose bucket, want nothing of the kind: all requests whose identifier cannot be read share one")
+		return nil, nil,
+			wrongQuery("the query says whose bucket, want nothing of the kind: all requests whose identifier " +
+				"cannot be read share one")
 	}
 	identifier, none, _ := l.Typed(match, q.Identifier)
 	if none && q.Identifier != "" {
@@ -232,7 +234,9 @@ func matchOf(endpoints *endpoint.Table, text string) (m endpoint.Match, every bo
 	case policy.UnknownEndpoint:
 		return endpoint.Match{Status: endpoint.UnknownPath}, false, nil
 	case policy.Default:
-		return m, false, wrongQuery("endpoint is %q, want the endpoint meant: each one that the rule covers has a bucket of its own", text)
+		return m, false,
+			wrongQuery("endpoint is %q, want the endpoint meant: each one that the rule covers has a bucket of its own",
+				text)
 	}
 	template, err := endpoint.ParseTemplate(text)
 	if err != nil {
@@ -253,20 +257,29 @@ func matchOf(endpoints *endpoint.Table, text string) (m endpoint.Match, every bo
 type knowledge struct{ principal, project, address, identifier, claims bool }
 
 // whoOf makes of a query the principal that its requests would be resolved to.
-func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.Endpoint) (who identity.Principal, knows knowledge, err error) {
+func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.Endpoint) (who identity.Principal,
+	knows knowledge, err error) {
 	knows.identifier = q.Identifier != ""
-	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" || q.User != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
+	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" ||
+		q.User != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
 	switch {
 	case evidence && names:
-		return who, knows, wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, certificate, token, project or address")
+		return who, knows,
+			wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, " +
+				"certificate, token, project or address")
 	case evidence:
 		var others []identity.Principal
 		who, others = from.ResolveAll(ctx, identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at}, nil)
 		if len(others) > 0 {
-			return who, knows, wrongQuery("%d valid credentials are shown, want one: a request with all of them spends the budgets of each", 1+len(others))
+			return who, knows,
+				wrongQuery(
+					"%d valid credentials are shown, want one: a request with all of them spends the budgets of "+
+						"each", 1+len(others))
 		}
 		if who.Rejected != identity.NotRejected {
-			return who, knows, wrongQuery("the credential shown would be ignored, because %s: name its key or the address", who.Rejected)
+			return who, knows,
+				wrongQuery("the credential shown would be ignored, because %s: name its key or the address",
+					who.Rejected)
 		}
 		knows.principal, knows.project, knows.address, knows.claims = true, true, who.Client.IsValid(), true
 		return who, knows, nil
@@ -276,12 +289,15 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 		knows.address = true
 	}
 	for kind, id := range map[identity.Kind]string{
-		identity.APIKey: q.KeyID, identity.Certificate: q.Certificate, identity.Token: q.Token, identity.LoggedIn: q.User,
+		identity.APIKey: q.KeyID, identity.Certificate: q.Certificate, identity.Token: q.Token,
+		identity.LoggedIn: q.User,
 	} {
 		switch {
 		case id == "":
 		case knows.principal:
-			return who, knows, wrongQuery("the query names several principals, want one: a key, a certificate, a token's subject or a user")
+			return who, knows,
+				wrongQuery(
+					"the query names several principals, want one: a key, a certificate, a token's subject or a user")
 		default:
 			who.Kind, who.ID, knows.principal = kind, id, true
 		}

@@ -32,9 +32,11 @@ func TestScopesKnowQueries(t *testing.T) {
 			t.Fatal(err)
 		}
 		who, header := keyHolder(t, identity.Key{ID: "k", Scopes: scopes})
-		b := trial.New(t, []string{"POST /rpc", "POST /rpc?action=drop", "POST /rpc?acl={acl}"}, []policy.Rule{{Endpoint: policy.Default, Limit: 10}},
+		b := trial.New(t, []string{"POST /rpc", "POST /rpc?action=drop", "POST /rpc?acl={acl}"},
+			[]policy.Rule{{Endpoint: policy.Default, Limit: 10}},
 			func(o *headgate.Options) { o.Identities = who })
-		d := b.Check(t.Context(), headgate.Request{Method: "POST", Target: c.target, Peer: trial.Client, Header: header})
+		d := b.Check(t.Context(), headgate.Request{Method: "POST", Target: c.target, Peer: trial.Client,
+			Header: header})
 		if got := d.Principal.Kind == identity.APIKey; got != c.want {
 			t.Errorf("scope %s, target %s: %s, want the key %v", c.scope, c.target, d.Principal, c.want)
 		}

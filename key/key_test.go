@@ -74,7 +74,8 @@ func TestKeyAllocatesNothing(t *testing.T) {
 
 func BenchmarkKey(b *testing.B) {
 	for name, length := range map[string]int{"address": 17, "apikey": 40} {
-		for kind, h := range map[string]*key.Hasher{"": key.NewHasher(), ",lasting": key.NewLasting([key.SeedSize]byte{1})} {
+		for kind, h := range map[string]*key.Hasher{"": key.NewHasher(),
+			",lasting": key.NewLasting([key.SeedSize]byte{1})} {
 			b.Run(name+kind, func(b *testing.B) {
 				subject := make([]byte, length)
 				b.ReportAllocs()

@@ -39,7 +39,8 @@ func TestNameDependsOnEveryPart(t *testing.T) {
 // Known answers, of another program, so that no new version loses all buckets.
 func TestNamesStayTheSame(t *testing.T) {
 	n := namer(t, secret)
-	if got, want := n.Name(0x0102030405060708, "GET /v1/items/{id}", []byte("someone")), (key.Key{Hi: 0x9f9e48fb978efb3d, Lo: 0x76f0bdd9413bdb1c}); got != want {
+	if got, want := n.Name(0x0102030405060708, "GET /v1/items/{id}", []byte("someone")),
+		(key.Key{Hi: 0x9f9e48fb978efb3d, Lo: 0x76f0bdd9413bdb1c}); got != want {
 		t.Errorf("Name = {%#x, %#x}, want %v", got.Hi, got.Lo, want)
 	}
 	if got := n.Tag([]byte("someone")); got != 0x429f {

@@ -15,7 +15,13 @@ func fixed(v float64) func() float64 { return func() float64 { return v } }
 // The bound of UB is 2^n - 1 seconds until it reaches a number drawn once.
 func TestUB(t *testing.T) {
 	p := pace.UB{}.Start(0, fixed(0.5)) // the bound is never above 32 s
-	for n, want := range map[int]time.Duration{1: 550 * time.Millisecond, 2: 1550 * time.Millisecond, 5: 15550 * time.Millisecond, 6: 16050 * time.Millisecond, 60: 16050 * time.Millisecond} {
+	for n, want := range map[int]time.Duration{
+		1:  550 * time.Millisecond,
+		2:  1550 * time.Millisecond,
+		5:  15550 * time.Millisecond,
+		6:  16050 * time.Millisecond,
+		60: 16050 * time.Millisecond,
+	} {
 		p.Refused(100*second, n, pace.Hint{})
 		if got := p.Next(100*second) - 100*second; got != want {
 			t.Errorf("wait after refusal %d is %v, want %v", n, got, want)
@@ -25,7 +31,8 @@ func TestUB(t *testing.T) {
 
 // WB counts successes, or every attempt as the paper's text has it.
 func TestWB(t *testing.T) {
-	for profile, want := range map[pace.Profile]time.Duration{pace.Corrected: 10 * second, pace.Published: 61 * second} {
+	for profile, want := range map[pace.Profile]time.Duration{pace.Corrected: 10 * second,
+		pace.Published: 61 * second} {
 		p := pace.WB{PerMinute: 2, Profile: profile}.Start(0, fixed(0))
 		p.Sent(1 * second)
 		p.Accepted(2*second, pace.Hint{})

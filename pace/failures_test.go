@@ -135,9 +135,17 @@ func TestARefusalIsNoPeace(t *testing.T) {
 // Whatever an aggregator claims, waits and shares stay within what may be.
 func TestAggregatorLies(t *testing.T) {
 	for name, a := range map[string]pace.Aggregate{
-		"refusals":   {Refusals: 1 << 40, Refused: 1 << 30, Active: 5, PerSecond: 0.001, Waiting: 1 << 50},
-		"nobody":     {Active: -4, Sent: -1, Waiting: -9, PerSecond: 1e300},
-		"everything": {Active: 1 << 30, Refused: math.MaxInt, Refusals: 1 << 62, Sent: 1 << 62, Waiting: 1 << 62, PerSecond: 1e-300, LastRefusal: -1 << 63},
+		"refusals": {Refusals: 1 << 40, Refused: 1 << 30, Active: 5, PerSecond: 0.001, Waiting: 1 << 50},
+		"nobody":   {Active: -4, Sent: -1, Waiting: -9, PerSecond: 1e300},
+		"everything": {
+			Active:      1 << 30,
+			Refused:     math.MaxInt,
+			Refusals:    1 << 62,
+			Sent:        1 << 62,
+			Waiting:     1 << 62,
+			PerSecond:   1e-300,
+			LastRefusal: -1 << 63,
+		},
 	} {
 		aatb := start(pace.AATB{})
 		aatb.Refused(0, 1, pace.Hint{})
@@ -237,11 +245,13 @@ func TestPending(t *testing.T) {
 	for _, omit := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var pending []string
-			transport := pace.New(pace.Options{Random: half, OmitPending: omit, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				pending = append(pending, r.Header.Get(pace.FieldPending))
-				time.Sleep(time.Second)
-				return answer(r, 200, http.Header{"Ratelimit": {`"a";r=0;t=1`}, "Ratelimit-Policy": {`"a";q=1;w=1;headgate-reserves`}}, ""), nil
-			})})
+			transport := pace.New(pace.Options{Random: half, OmitPending: omit,
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					pending = append(pending, r.Header.Get(pace.FieldPending))
+					time.Sleep(time.Second)
+					return answer(r, 200, http.Header{"Ratelimit": {`"a";r=0;t=1`},
+						"Ratelimit-Policy": {`"a";q=1;w=1;headgate-reserves`}}, ""), nil
+				})})
 			done := make(chan struct{})
 			own := get(t, t.Context(), "a")
 			send := func(r *http.Request) {
@@ -304,7 +314,8 @@ func TestTelemetryOfATransport(t *testing.T) {
 			return answer(r, 200, nil, ""), nil
 		}),
 		Telemetry: func(quota string) (telemetry.Options, bool) {
-			return telemetry.Options{Addr: conn.LocalAddr().String(), Quota: "api", Secret: secret}, quota == "http://api.example"
+			return telemetry.Options{Addr: conn.LocalAddr().String(), Quota: "api", Secret: secret},
+				quota == "http://api.example"
 		},
 	})
 	for range 3 {

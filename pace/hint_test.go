@@ -113,7 +113,8 @@ func TestReadHintOnDocumentedFields(t *testing.T) {
 		}
 	}
 	for _, v := range vectors.Invalid {
-		if v.Field != "RateLimit" || strings.HasPrefix(v.Value, "limit=") || strings.Contains(v.Why, "syntactically valid") {
+		if v.Field != "RateLimit" || strings.HasPrefix(v.Value, "limit=") ||
+			strings.Contains(v.Why, "syntactically valid") {
 			continue
 		}
 		read++
@@ -127,7 +128,8 @@ func TestReadHintOnDocumentedFields(t *testing.T) {
 		hasCount := false
 		for name, value := range v.Headers {
 			h.Set(name, value)
-			hasCount = hasCount || strings.HasSuffix(strings.ToLower(name), "remaining") || strings.EqualFold(name, "RateLimit")
+			hasCount = hasCount || strings.HasSuffix(strings.ToLower(name), "remaining") ||
+				strings.EqualFold(name, "RateLimit")
 		}
 		read++
 		if got := pace.ReadHint(h, now); hasCount != (got.Remaining >= 0) {
@@ -150,7 +152,8 @@ func TestIsRefusal(t *testing.T) {
 // Whatever a server sends, a hint is one that can be waited for.
 func FuzzReadHint(f *testing.F) {
 	f.Add("30", `"a";r=0;t=5`, "0", "1795348860")
-	f.Add("Fri, 31 Dec 9999 23:59:59 GMT", `a;r=0;t=9;headgate-slot=999999999999999, b;r=1;pk=:AA==:`, "12, 12;w=1", "6m0s")
+	f.Add("Fri, 31 Dec 9999 23:59:59 GMT", `a;r=0;t=9;headgate-slot=999999999999999, b;r=1;pk=:AA==:`,
+		"12, 12;w=1", "6m0s")
 	f.Add("1e309", `limit=1, remaining=0, reset=9223372036854775807`, "-1", "9999-12-31T23:59:59Z")
 	f.Fuzz(func(t *testing.T, retryAfter, rateLimit, remaining, reset string) {
 		h := pace.ReadHint(header("Retry-After", retryAfter, "RateLimit", rateLimit,

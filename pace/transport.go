@@ -163,7 +163,8 @@ var _ http.RoundTripper = (*Transport)(nil)
 // New returns a Transport. It panics if a bound is negative, which is a mistake in
 // the program.
 func New(o Options) *Transport {
-	if o.MaxQueue < 0 || o.MaxQuotas < 0 || o.MaxWait < 0 || o.MaxRetryAfter < 0 || o.MaxAttempts < 0 || o.MaxReplay < 0 {
+	if o.MaxQueue < 0 || o.MaxQuotas < 0 || o.MaxWait < 0 || o.MaxRetryAfter < 0 || o.MaxAttempts < 0 ||
+		o.MaxReplay < 0 {
 		panic("pace: a bound of Options is negative, want 0 for the default or more")
 	}
 	setDefault(&o.Base, http.DefaultTransport)

@@ -111,7 +111,8 @@ func TestRefusedRequestsAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newQuota(1, 1)
 		server.header = retryAfter("2")
-		client := &http.Client{Transport: pace.New(pace.Options{Base: server, Algorithm: pace.Auto{Pause: pace.AP{First: time.Second}}, Random: half})}
+		client := &http.Client{Transport: pace.New(pace.Options{Base: server,
+			Algorithm: pace.Auto{Pause: pace.AP{First: time.Second}}, Random: half})}
 		began := time.Now()
 		for range 2 {
 			response, err := client.Do(get(t, t.Context(), "a"))
@@ -146,17 +147,22 @@ func TestAQuotaPausesAsAWhole(t *testing.T) {
 		}
 		wg.Wait()
 		if !slices.IsSorted(server.asked) || server.refused == 0 {
-			t.Errorf("the server was asked for %v and refused %d, want one after the other, some twice", server.asked, server.refused)
+			t.Errorf("the server was asked for %v and refused %d, want one after the other, some twice", server.asked,
+				server.refused)
 		}
 	})
 }
 
 // When a pause ends, a queue does not go all at once: a refusal meets a few of those that wait.
 func TestAQueueIsNotSentAllAtOnce(t *testing.T) {
-	for name, algorithm := range map[string]pace.Algorithm{"AP": pace.AP{First: 10 * time.Second}, "Auto": pace.Auto{Pause: pace.AP{First: 10 * time.Second}}} {
+	for name, algorithm := range map[string]pace.Algorithm{
+		"AP":   pace.AP{First: 10 * time.Second},
+		"Auto": pace.Auto{Pause: pace.AP{First: 10 * time.Second}},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQuota(20, 1)
-			transport := pace.New(pace.Options{Base: q, Random: half, Algorithm: algorithm, MaxAttempts: 100, MaxWait: time.Hour})
+			transport := pace.New(pace.Options{Base: q, Random: half, Algorithm: algorithm, MaxAttempts: 100,
+				MaxWait: time.Hour})
 			var all sync.WaitGroup
 			for range 200 {
 				all.Go(func() {
@@ -178,7 +184,8 @@ func TestAQueueIsNotSentAllAtOnce(t *testing.T) {
 func TestQuotasAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newQuota(1, 0.01)
-		transport := pace.New(pace.Options{Base: server, Random: half, Quota: func(r *http.Request) string { return r.URL.Path }})
+		transport := pace.New(pace.Options{Base: server, Random: half,
+			Quota: func(r *http.Request) string { return r.URL.Path }})
 		response, err := transport.RoundTrip(get(t, t.Context(), "a"))
 		status(t, response, err)
 		go func() {
@@ -262,7 +269,12 @@ func TestAbsurdWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newQuota(1, 1)
 				server.header = retryAfter(value)
-				client := &http.Client{Transport: pace.New(pace.Options{Base: server, Random: half, MaxRetryAfter: 10 * time.Second, Algorithm: pace.Auto{Pause: pace.AP{First: time.Second}}})}
+				client := &http.Client{Transport: pace.New(pace.Options{
+					Base:          server,
+					Random:        half,
+					MaxRetryAfter: 10 * time.Second,
+					Algorithm:     pace.Auto{Pause: pace.AP{First: time.Second}},
+				})}
 				response, err := client.Do(get(t, t.Context(), "a"))
 				status(t, response, err)
 				response, err = client.Do(get(t, t.Context(), "a"))
@@ -332,7 +344,12 @@ func TestBodies(t *testing.T) {
 				server := newQuota(1, 1)
 				server.tokens = 0
 				server.header = retryAfter("2")
-				transport := pace.New(pace.Options{Base: server, Random: half, MaxReplay: 10, Algorithm: pace.Auto{Pause: pace.AP{First: time.Second}}})
+				transport := pace.New(pace.Options{
+					Base:      server,
+					Random:    half,
+					MaxReplay: 10,
+					Algorithm: pace.Auto{Pause: pace.AP{First: time.Second}},
+				})
 				r, err := http.NewRequestWithContext(t.Context(), "POST", "http://api.example/", c.body)
 				if err != nil {
 					t.Fatal(err)
@@ -367,12 +384,13 @@ func TestUnavailable(t *testing.T) {
 	for method, want := range map[string]int{"GET": 200, "PUT": 200, "POST": 503, "PATCH": 503} {
 		synctest.Test(t, func(t *testing.T) {
 			asked := 0
-			transport := pace.New(pace.Options{Random: half, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				if asked++; asked == 1 {
-					return answer(r, http.StatusServiceUnavailable, http.Header{"Retry-After": {"1"}}, ""), nil
-				}
-				return answer(r, http.StatusOK, nil, ""), nil
-			})})
+			transport := pace.New(pace.Options{Random: half,
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if asked++; asked == 1 {
+						return answer(r, http.StatusServiceUnavailable, http.Header{"Retry-After": {"1"}}, ""), nil
+					}
+					return answer(r, http.StatusOK, nil, ""), nil
+				})})
 			r := get(t, t.Context(), "a")
 			r.Method = method
 			response, err := transport.RoundTrip(r)
@@ -499,12 +517,13 @@ func TestARefusalThatNeverEnds(t *testing.T) {
 // What panics below a Transport, and is recovered by somebody, leaves its queue as it was.
 func TestAPanicBelow(t *testing.T) {
 	panics := true
-	transport := pace.New(pace.Options{Algorithm: pace.UB{}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-		if panics {
-			panic("of Base")
-		}
-		return answer(r, 200, nil, ""), nil
-	})})
+	transport := pace.New(pace.Options{Algorithm: pace.UB{},
+		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if panics {
+				panic("of Base")
+			}
+			return answer(r, 200, nil, ""), nil
+		})})
 	func() {
 		defer func() { _ = recover() }()
 		_, _ = transport.RoundTrip(get(t, t.Context(), "a"))
@@ -525,9 +544,11 @@ func TestAStormOfCancellations(t *testing.T) {
 			var mu sync.Mutex // guards what follows
 			under, most := map[string]int{}, map[string]int{}
 			draw := func(n int) int { mu.Lock(); defer mu.Unlock(); return chance.IntN(n) }
-			algorithm := []pace.Algorithm{pace.Auto{Pause: pace.AP{First: time.Second}}, pace.UB{}, pace.ATB{Rate: 10}, pace.HATB{}}[seed%4]
+			algorithm := []pace.Algorithm{pace.Auto{Pause: pace.AP{First: time.Second}}, pace.UB{}, pace.ATB{Rate: 10},
+				pace.HATB{}}[seed%4]
 			transport := pace.New(pace.Options{
-				Random: half, Algorithm: algorithm, MaxQueue: 50, MaxQuotas: 3, MaxAttempts: 3, MaxWait: 20 * time.Second,
+				Random: half, Algorithm: algorithm, MaxQueue: 50, MaxQuotas: 3, MaxAttempts: 3,
+				MaxWait:  20 * time.Second,
 				Quota:    func(r *http.Request) string { return r.URL.Path[:2] },
 				Priority: func(r *http.Request) int { return int(r.URL.Path[2]) },
 				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -560,7 +581,8 @@ func TestAStormOfCancellations(t *testing.T) {
 					if draw(2) == 0 {
 						time.AfterFunc(time.Duration(draw(1000))*time.Millisecond, cancel)
 					}
-					response, err := transport.RoundTrip(get(t, ctx, string([]rune{rune('a' + draw(4)), rune('a' + draw(3))})))
+					response, err := transport.RoundTrip(get(t, ctx,
+						string([]rune{rune('a' + draw(4)), rune('a' + draw(3))})))
 					if err == nil {
 						_ = response.Body.Close()
 					}
@@ -596,7 +618,10 @@ func TestAStormOfCancellations(t *testing.T) {
 func TestFailuresDoNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("connection refused")
-		transport := pace.New(pace.Options{Random: half, Base: roundTripper(func(*http.Request) (*http.Response, error) { return nil, broken })})
+		transport := pace.New(pace.Options{
+			Random: half,
+			Base:   roundTripper(func(*http.Request) (*http.Response, error) { return nil, broken }),
+		})
 		for range 3 {
 			if _, err := transport.RoundTrip(get(t, t.Context(), "a")); !errors.Is(err, broken) {
 				t.Errorf("error %v, want %v", err, broken)

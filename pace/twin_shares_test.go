@@ -254,7 +254,14 @@ type twinXATB struct {
 }
 
 func newTwinXATB(gated bool, random func() float64) *twinXATB {
-	return &twinXATB{twinAP: newTwinAP(random), gated: gated, due: math.Inf(1), reported: -1e9, lastTold: -1e9, lastCong: -1e9}
+	return &twinXATB{
+		twinAP:   newTwinAP(random),
+		gated:    gated,
+		due:      math.Inf(1),
+		reported: -1e9,
+		lastTold: -1e9,
+		lastCong: -1e9,
+	}
 }
 
 func (t *twinXATB) fresh(now float64) bool { return now-t.lastTold <= 2*omega && t.known.PerSecond > 0 }

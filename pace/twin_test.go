@@ -117,7 +117,18 @@ type twinATB struct {
 func round2(x float64) float64 { return math.Round(x*100) / 100 }
 
 func newTwinATB(profile pace.Profile, b, r0, c0 float64, random func() float64) *twinATB {
-	t := &twinATB{random: random, bucket: b, sigma: 0.01, delta: 0.01, alpha: 1.2, beta: 1.2, most: math.Inf(1), tokens: 1, current: r0, congested: c0}
+	t := &twinATB{
+		random:    random,
+		bucket:    b,
+		sigma:     0.01,
+		delta:     0.01,
+		alpha:     1.2,
+		beta:      1.2,
+		most:      math.Inf(1),
+		tokens:    1,
+		current:   r0,
+		congested: c0,
+	}
 	switch profile {
 	case pace.Published:
 		t.leak, t.randomFloor = true, true

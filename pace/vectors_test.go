@@ -47,7 +47,11 @@ type happens struct {
 	NextReport *float64 `json:"nextReport,omitempty"`
 }
 
-var profiles = map[string]pace.Profile{"corrected": pace.Corrected, "published": pace.Published, "reference": pace.Reference}
+var profiles = map[string]pace.Profile{
+	"corrected": pace.Corrected,
+	"published": pace.Published,
+	"reference": pace.Reference,
+}
 
 // algorithms are a twin and what it is one of, by the names in the vectors.
 func (v *vector) twin(random func() float64) twin {

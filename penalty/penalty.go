@@ -185,7 +185,8 @@ func find(set []entry, k key.Key, now int64) *entry {
 		case e.key == k:
 			return e
 		case e.length > 0 && now < e.over():
-		case spare == nil || e.key == (key.Key{}) && spare.key != (key.Key{}) || spare.key != (key.Key{}) && e.over() < spare.over():
+		case spare == nil || e.key == (key.Key{}) && spare.key != (key.Key{}) ||
+			spare.key != (key.Key{}) && e.over() < spare.over():
 			spare = e
 		}
 	}

@@ -69,7 +69,8 @@ func TestStory(t *testing.T) {
 			got = left(p, now, terms)
 		}
 		if got != step.blocked {
-			t.Errorf("after %d s and %d denials it is blocked for %v, want %v", step.at, step.denials, got, step.blocked)
+			t.Errorf("after %d s and %d denials it is blocked for %v, want %v", step.at, step.denials,
+				got, step.blocked)
 		}
 		if again := left(p, now, terms); again != step.blocked {
 			t.Errorf("after %d s, Until says %v, and Denied %v", step.at, again, step.blocked)
@@ -108,7 +109,8 @@ func TestWithin(t *testing.T) {
 				}
 			}
 			if within >= terms.After && !blocked || more < terms.After && blocked {
-				t.Fatalf("seed %d, %+v: %d denials in the time, %d in a seventh more: blocked %v", seed, terms, within, more, blocked)
+				t.Fatalf("seed %d, %+v: %d denials in the time, %d in a seventh more: blocked %v", seed, terms, within,
+					more, blocked)
 			}
 			if blocked {
 				at = nil
@@ -131,7 +133,8 @@ func TestClockSteps(t *testing.T) {
 	deny(p, start, 5)
 	until, blocked := p.Until(start-3600*second, somebody, terms)
 	if !blocked || until != start+10*minute {
-		t.Errorf("after the clock stepped back an hour: blocked %v until %d, want until ten minutes from the start", blocked, until-start)
+		t.Errorf("after the clock stepped back an hour: blocked %v until %d, want until ten minutes from the start",
+			blocked, until-start)
 	}
 	if got := left(p, start+10*minute, terms); got != 0 {
 		t.Errorf("when the clock is right again it is blocked for %v", got)

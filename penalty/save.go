@@ -62,7 +62,8 @@ func (t *Table) Load(r io.Reader) error {
 		case err != nil:
 			return fmt.Errorf("penalties: %w", err)
 		}
-		if row.Width < 1 || row.Width > longest || row.Newest < 0 || row.Newest > latest/row.Width || row.Length < 0 || row.Length > longest || row.Since < 0 || row.Since > latest {
+		if row.Width < 1 || row.Width > longest || row.Newest < 0 || row.Newest > latest/row.Width || row.Length < 0 ||
+			row.Length > longest || row.Since < 0 || row.Since > latest {
 			return errors.New("penalties: a time is out of bounds")
 		}
 		t.used.Store(true)

@@ -63,14 +63,17 @@ func (r *Rule) SetSubject(written string) error {
 		}
 		r.Subject, r.Only = SubjectIP, onlyNetwork+":"+networkText(network)
 	case slices.Contains(callerKinds, kind):
-		if value == "" || len(written) > maxOnly || !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl) {
-			wrong.Want = "the name of a caller behind " + text(kind+":") + ", without control characters, " + strconv.Itoa(maxOnly) + " bytes in all at most"
+		if value == "" || len(written) > maxOnly || !utf8.ValidString(value) ||
+			strings.ContainsFunc(value, unicode.IsControl) {
+			wrong.Want = "the name of a caller behind " + text(kind+":") + ", without control characters, " +
+				strconv.Itoa(maxOnly) + " bytes in all at most"
 			return wrong
 		}
 		r.Subject, r.Only = SubjectPrincipal, written
 	case kind == pathParameter || kind == claimOfToken:
 		if !isSubjectName(value) {
-			wrong.Want = "the name of a parameter or claim behind " + text(kind+":") + ", such as customer, org or realm.id, of printable ASCII without spaces, " +
+			wrong.Want = "the name of a parameter or claim behind " + text(kind+":") +
+				", such as customer, org or realm.id, of printable ASCII without spaces, " +
 				strconv.Itoa(maxSubjectName) + " bytes at most"
 			return wrong
 		}
@@ -329,7 +332,11 @@ func (c *compiler) readAccess(i int, r *Rule, at *place) {
 	c.warnRule(i, r, at)
 	c.warnAccess(i, r, at)
 	if c.set.access == nil {
-		c.set.access = &access{places: map[accessPlace]standing{}, callers: map[callerKey]accessPair{}, networks: map[networkKey]accessPair{}}
+		c.set.access = &access{
+			places:   map[accessPlace]standing{},
+			callers:  map[callerKey]accessPair{},
+			networks: map[networkKey]accessPair{},
+		}
 	}
 	first, twice := c.set.access.add(accessPlace{at.number, w}, r)
 	if twice {
@@ -418,11 +425,13 @@ func (c *ruleCheck) checkAccess(i int, r *Rule, at *place) (ok bool) {
 		wrong("endpoint", text(r.Endpoint), `a template, "UNKNOWN" or "*" for all requests`+because)
 	}
 	if read := (Rule{}); r.Only != "" {
-		if err := read.SetSubject(r.Only); err != nil || read.Only != r.Only || read.Subject != r.Subject || r.Subject.Named() {
+		if err := read.SetSubject(r.Only); err != nil || read.Only != r.Only || read.Subject != r.Subject ||
+			r.Subject.Named() {
 			wrong("subject", text(r.Only), "a network or a caller as Rule.SetSubject reads it")
 		}
 	} else if r.Subject != SubjectPrincipal {
-		wrong("subject", text(r.Subject.String()), `none for everybody, or one network or caller, such as "ip:192.0.2.0/24" or "token:alice"`+because)
+		wrong("subject", text(r.Subject.String()),
+			`none for everybody, or one network or caller, such as "ip:192.0.2.0/24" or "token:alice"`+because)
 	}
 	if r.Limit != 0 {
 		wrong("limit", number(r.Limit), "none"+because)
@@ -460,14 +469,16 @@ func (c *ruleCheck) checkAccess(i int, r *Rule, at *place) (ok bool) {
 // warnAccess reports a rule that settles every request there is.
 func (c *ruleCheck) warnAccess(i int, r *Rule, at *place) {
 	network := networkOf(r)
-	if at.number != rowAll || r.Project != "" || r.Tier != "" || r.Only != "" && (!network.IsValid() || network.Bits() > 0) {
+	if at.number != rowAll || r.Project != "" || r.Tier != "" ||
+		r.Only != "" && (!network.IsValid() || network.Bits() > 0) {
 		return
 	}
 	what := "no limit holds for any request"
 	if r.Mode == Block {
 		what = "every request is refused"
 	}
-	c.rule(Warning, i, "every_request", "mode", text(r.Mode.String()), "one endpoint, project, tier, network or caller that it is for: now "+what)
+	c.rule(Warning, i, "every_request", "mode", text(r.Mode.String()),
+		"one endpoint, project, tier, network or caller that it is for: now "+what)
 }
 
 // arrangeAccess checks the rules of Mode Allow and Block beside the limits, of which one may stand in the same place.

@@ -75,14 +75,18 @@ func TestAccess(t *testing.T) {
 		doc := policy.Document{Projects: map[string]string{"acme": "gold"}}
 		seen := map[string]bool{}
 		for range 1 + rng.IntN(10) {
-			r := policy.Rule{Endpoint: pick(rng, "GET /a", "GET /b", "UNKNOWN", "*"), Mode: policy.Allow + policy.Mode(rng.IntN(2))}
+			r := policy.Rule{
+				Endpoint: pick(rng, "GET /a", "GET /b", "UNKNOWN", "*"),
+				Mode:     policy.Allow + policy.Mode(rng.IntN(2)),
+			}
 			switch rng.IntN(3) {
 			case 0:
 				r.Project = pick(rng, "acme", "other")
 			case 1:
 				r.Tier = pick(rng, "gold", "free")
 			}
-			if err := r.SetSubject(pick(rng, "principal", "ip:10.0.0.0/8", "ip:10.1.0.0/16", "ip:10.1.2.3", "ip:0.0.0.0/0", "ip:2001:db8::/32", "ip:2001:db8::1", "token:alice", "api_key:alice")); err != nil {
+			if err := r.SetSubject(pick(rng, "principal", "ip:10.0.0.0/8", "ip:10.1.0.0/16", "ip:10.1.2.3",
+				"ip:0.0.0.0/0", "ip:2001:db8::/32", "ip:2001:db8::1", "token:alice", "api_key:alice")); err != nil {
 				t.Fatal(err)
 			}
 			if rng.IntN(3) == 0 {
@@ -105,12 +109,15 @@ func TestAccess(t *testing.T) {
 				return !r.Expires.After(now)
 			}
 			return slices.ContainsFunc(doc.Rules, func(o policy.Rule) bool { // what stands in its place
-				return o.Expires.After(now) && o.Endpoint == r.Endpoint && o.Project == r.Project && o.Tier == r.Tier && o.SubjectText() == r.SubjectText()
+				return o.Expires.After(now) && o.Endpoint == r.Endpoint && o.Project == r.Project && o.Tier == r.Tier &&
+					o.SubjectText() == r.SubjectText()
 			})
 		})
 		for range 20 {
-			c := policy.Caller{Kind: pick(rng, "token", "api_key", "address"), Project: pick(rng, "", "acme", "other"), Tier: pick(rng, "", "free"),
-				Address: netip.MustParseAddr(pick(rng, "10.1.2.3", "10.2.0.1", "192.0.2.1", "2001:db8::1", "2001:db9::1"))}
+			c := policy.Caller{Kind: pick(rng, "token", "api_key", "address"), Project: pick(rng, "", "acme", "other"),
+				Tier: pick(rng, "", "free"),
+				Address: netip.MustParseAddr(pick(rng, "10.1.2.3", "10.2.0.1", "192.0.2.1", "2001:db8::1",
+					"2001:db9::1"))}
 			if c.Kind != "address" {
 				c.ID = pick(rng, "alice", "bob")
 			}
@@ -123,7 +130,8 @@ func TestAccess(t *testing.T) {
 			var best policy.Rule
 			var order []int
 			for _, r := range live {
-				if at, ok := rank(r, m.Status == endpoint.Known, ep, c, tier); ok && !r.Mode.Limits() && (order == nil || slices.Compare(at, order) < 0) {
+				if at, ok := rank(r, m.Status == endpoint.Known, ep, c, tier); ok && !r.Mode.Limits() &&
+					(order == nil || slices.Compare(at, order) < 0) {
 					best, order = r, at
 				}
 			}
@@ -154,10 +162,13 @@ func TestAccessAllocatesNothing(t *testing.T) {
 
 func TestSetSubject(t *testing.T) {
 	for written, want := range map[string]string{
-		"ip": "ip", "principal": "principal", "ip:192.0.2.7": "ip:192.0.2.7", "ip:192.0.2.7/32": "ip:192.0.2.7", "ip:192.0.2.7/24": "ip:192.0.2.0/24",
-		"ip:::ffff:192.0.2.7": "ip:192.0.2.7", "ip:2001:DB8::1/32": "ip:2001:db8::/32", "token:a:b": "token:a:b", "api_key:k1": "api_key:k1",
+		"ip": "ip", "principal": "principal", "ip:192.0.2.7": "ip:192.0.2.7", "ip:192.0.2.7/32": "ip:192.0.2.7",
+		"ip:192.0.2.7/24":     "ip:192.0.2.0/24",
+		"ip:::ffff:192.0.2.7": "ip:192.0.2.7", "ip:2001:DB8::1/32": "ip:2001:db8::/32", "token:a:b": "token:a:b",
+		"api_key:k1":       "api_key:k1",
 		"certificate:CN=x": "certificate:CN=x", "user:ann": "user:ann",
-		"ip:": "", "ip:192.0.2": "", "ip:fe80::1%eth0": "", "ip:::ffff:192.0.2.0/120": "", "token:": "", "token:\n": "", "project:acme": "", "nobody": "", "": "",
+		"ip:": "", "ip:192.0.2": "", "ip:fe80::1%eth0": "", "ip:::ffff:192.0.2.0/120": "", "token:": "", "token:\n": "",
+		"project:acme": "", "nobody": "", "": "",
 		"token:" + strings.Repeat("a", 250): "", "user:\xff": "",
 	} {
 		var r policy.Rule
@@ -186,24 +197,39 @@ func TestAccessProblems(t *testing.T) {
 		rules []policy.Rule
 		want  string
 	}{
-		"limit":           {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Limit: 5, Burst: 5, Project: "p"}}, "burst is 5, want none, because mode is allow"},
-		"scope":           {[]policy.Rule{{Endpoint: "*", Mode: policy.Block, Scope: policy.Strict, Project: "p"}}, `scope is "strict", want none, because mode is block`},
-		"default":         {[]policy.Rule{{Endpoint: "default", Mode: policy.Allow}}, `endpoint is "default", want a template, "UNKNOWN" or "*" for all requests`},
-		"by ip":           {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Subject: policy.SubjectIP}}, `subject is "ip", want none for everybody, or one network or caller`},
-		"named limit":     {[]policy.Rule{{Endpoint: "*", Limit: 5, Subject: policy.SubjectIP, Only: "ip:10.0.0.0/8"}}, "one network or caller is for mode allow or block"},
-		"not as read":     {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Subject: policy.SubjectIP, Only: "ip:10.0.0.1/8"}}, "want a network or a caller as Rule.SetSubject reads it"},
-		"twice":           {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Project: "p"}, {Endpoint: "*", Mode: policy.Block, Project: "p"}}, "want one of this and rules[0]"},
-		"beside a limit":  {[]policy.Rule{{Endpoint: "*", Limit: 5}, {Endpoint: "*", Mode: policy.Block}}, "want one of this and rules[0]"},
-		"under a limit":   {[]policy.Rule{{Endpoint: "*", Mode: policy.Block}, {Endpoint: "*", Limit: 5}}, "want one of this and rules[0]"},
-		"both temporary":  {[]policy.Rule{{Endpoint: "*", Mode: policy.Block, Expires: hour}, {Endpoint: "*", Limit: 5, Expires: hour}}, "want one of this and rules[0]"},
-		"everything":      {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow}}, "now no limit holds for any request"},
-		"every address":   {[]policy.Rule{{Endpoint: "*", Mode: policy.Block, Subject: policy.SubjectIP, Only: "ip:::/0"}}, "now every request is refused"},
-		"over":            {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Project: "p", Expires: hour.Add(-2 * time.Hour)}}, "want a time in the future; the rule no longer applies"},
-		"not an endpoint": {[]policy.Rule{{Endpoint: "GET /nowhere", Mode: policy.Allow}}, "want the template of an endpoint"},
+		"limit": {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Limit: 5, Burst: 5, Project: "p"}},
+			"burst is 5, want none, because mode is allow"},
+		"scope": {[]policy.Rule{{Endpoint: "*", Mode: policy.Block, Scope: policy.Strict, Project: "p"}},
+			`scope is "strict", want none, because mode is block`},
+		"default": {[]policy.Rule{{Endpoint: "default", Mode: policy.Allow}},
+			`endpoint is "default", want a template, "UNKNOWN" or "*" for all requests`},
+		"by ip": {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Subject: policy.SubjectIP}},
+			`subject is "ip", want none for everybody, or one network or caller`},
+		"named limit": {[]policy.Rule{{Endpoint: "*", Limit: 5, Subject: policy.SubjectIP, Only: "ip:10.0.0.0/8"}},
+			"one network or caller is for mode allow or block"},
+		"not as read": {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Subject: policy.SubjectIP,
+			Only: "ip:10.0.0.1/8"}}, "want a network or a caller as Rule.SetSubject reads it"},
+		"twice": {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Project: "p"},
+			{Endpoint: "*", Mode: policy.Block, Project: "p"}}, "want one of this and rules[0]"},
+		"beside a limit": {[]policy.Rule{{Endpoint: "*", Limit: 5}, {Endpoint: "*", Mode: policy.Block}},
+			"want one of this and rules[0]"},
+		"under a limit": {[]policy.Rule{{Endpoint: "*", Mode: policy.Block}, {Endpoint: "*", Limit: 5}},
+			"want one of this and rules[0]"},
+		"both temporary": {[]policy.Rule{{Endpoint: "*", Mode: policy.Block, Expires: hour},
+			{Endpoint: "*", Limit: 5, Expires: hour}}, "want one of this and rules[0]"},
+		"everything": {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow}}, "now no limit holds for any request"},
+		"every address": {[]policy.Rule{{Endpoint: "*", Mode: policy.Block, Subject: policy.SubjectIP,
+			Only: "ip:::/0"}}, "now every request is refused"},
+		"over": {[]policy.Rule{{Endpoint: "*", Mode: policy.Allow, Project: "p",
+			Expires: hour.Add(-2 * time.Hour)}}, "want a time in the future; the rule no longer applies"},
+		"not an endpoint": {[]policy.Rule{{Endpoint: "GET /nowhere", Mode: policy.Allow}},
+			"want the template of an endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := policy.Lint(policy.Document{Rules: c.rules}, policy.CompileOptions{Endpoints: table(t, "GET /a"), Now: hour.Add(-time.Hour)})
-			if !slices.ContainsFunc(problems, func(p policy.Problem) bool { return strings.Contains(p.Error(), c.want) }) {
+			problems := policy.Lint(policy.Document{Rules: c.rules},
+				policy.CompileOptions{Endpoints: table(t, "GET /a"), Now: hour.Add(-time.Hour)})
+			if !slices.ContainsFunc(problems,
+				func(p policy.Problem) bool { return strings.Contains(p.Error(), c.want) }) {
 				t.Errorf("got %v, want %q among them", problems, c.want)
 			}
 		})

@@ -31,14 +31,16 @@ func (c *review) checkTiers() {
 			}
 		}
 	}
-	byName := func(a, b uint32) int { return bytes.Compare(s.tiers.name(a), s.tiers.name(b)) } // their numbers are another time others
+	// their numbers are another time others
+	byName := func(a, b uint32) int { return bytes.Compare(s.tiers.name(a), s.tiers.name(b)) }
 	for _, n := range slices.SortedFunc(maps.Keys(first), byName) {
 		tier, project := string(s.tiers.name(n)), first[n]
 		want := "a tier that a rule names; without one its projects have everybody's limits"
 		if near := closest(tier, c.tierNames(ruled)); near != "" {
 			want += "; the closest is " + text(named(near))
 		}
-		c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: "projects[" + text(named(project)) + "]",
+		c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1,
+			Where: "projects[" + text(named(project)) + "]",
 			Field: "tier", Value: text(named(tier)), Want: want}, "")
 	}
 }
@@ -94,7 +96,8 @@ func (c *advice) noteRule(i int, id RuleID, members []bool) {
 	c.notePenalty(i, rule)
 	if rule.Algorithm == FixedWindow && !c.full("window_edge") {
 		c.rule(Note, i, "window_edge", "algorithm", text(rule.Algorithm.String()),
-			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits %s within a moment",
+			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits "+
+				"%s within a moment",
 				limit.Tokens, duration(limit.Per), twice(limit.Tokens)))
 	}
 	if e := c.set.extras[r.extra].expires; e != 0 && !pair && e-c.wall < int64(soon) && !c.full("expires_soon") {
@@ -110,7 +113,8 @@ func (c *advice) noteRule(i int, id RuleID, members []bool) {
 		c.rule(Note, i, "tier_unused", "tier", text(named(rule.Tier)), want)
 	}
 	if pair && c.same(r, &c.set.rows[lasting]) && !c.full("redundant") {
-		c.rule(Note, i, "redundant", "rule", "the same as the lasting rule in whose place it stands", "another limit, or no such rule")
+		c.rule(Note, i, "redundant", "rule", "the same as the lasting rule in whose place it stands",
+			"another limit, or no such rule")
 	}
 	if rule.Mode == Shadow && rule.EnforcePercent != 0 && !c.full("percent_in_shadow") {
 		c.rule(Note, i, "percent_in_shadow", "enforce_percent", number(rule.EnforcePercent),
@@ -134,11 +138,13 @@ func (c *advice) noteBurst(i int, rule *Rule, l rate.Limit) {
 	switch fill := fillTime(l); {
 	case fill > time.Minute && l.Burst/2 > l.Tokens && !c.full("burst_high"):
 		c.rule(Note, i, "burst_high", "burst", number(l.Burst),
-			fmt.Sprintf("at most what the rate gives in a minute, or twice the limit; this is what %d per %s give in %s",
+			fmt.Sprintf(
+				"at most what the rate gives in a minute, or twice the limit; this is what %d per %s give in %s",
 				l.Tokens, duration(l.Per), duration(fill.Truncate(time.Second))))
 	case rule.Algorithm == TokenBucket && fill < 50*time.Millisecond && l.Burst < l.Tokens && !c.full("burst_low"):
 		c.rule(Note, i, "burst_low", "burst", number(l.Burst),
-			fmt.Sprintf("what the rate gives in 50 ms at least; requests that come together are denied long before %d per %s are reached",
+			fmt.Sprintf("what the rate gives in 50 ms at least; requests that come together are denied long before "+
+				"%d per %s are reached",
 				l.Tokens, duration(l.Per)))
 	}
 }
@@ -198,7 +204,8 @@ func (c *advice) equal(a, b *row) bool {
 func (c *advice) same(a, b *row) bool {
 	return a.limit == b.limit && a.mode == b.mode && a.percent == b.percent && a.loss == b.loss && a.scope == b.scope &&
 		c.set.extras[a.extra].title == c.set.extras[b.extra].title &&
-		c.set.extras[a.extra].answers == c.set.extras[b.extra].answers && c.set.extras[a.extra].penalty == c.set.extras[b.extra].penalty &&
+		c.set.extras[a.extra].answers == c.set.extras[b.extra].answers &&
+		c.set.extras[a.extra].penalty == c.set.extras[b.extra].penalty &&
 		c.set.extras[a.extra].refusal == c.set.extras[b.extra].refusal
 }
 
@@ -222,10 +229,12 @@ func (c *advice) noteAddressGuard(i int, r *row) {
 		return
 	}
 	q := &s.rows[id]
-	if q.mode == Enforce && !c.isTemporary(q) && s.isInForce(id, c.wall) && faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
+	if q.mode == Enforce && !c.isTemporary(q) && s.isInForce(id, c.wall) &&
+		faster(s.limits[r.limit], s.limits[q.limit]) && !c.full("above_address_guard") {
 		rule := s.Rule(id)
 		c.rule(Note, i, "above_address_guard", "limit", limitText(s.limits[r.limit]),
-			fmt.Sprintf("callers at several addresses, or a rule of its own beside (%s): a caller at one address gets its %s",
+			fmt.Sprintf(
+				"callers at several addresses, or a rule of its own beside (%s): a caller at one address gets its %s",
 				describe(&rule), limitText(s.limits[q.limit])))
 	}
 }
@@ -253,7 +262,8 @@ func (c *advice) noteLogins() {
 		}
 		c.found(Problem{Severity: Note, Code: "login_open", Rule: c.firstRule(id), Where: "endpoint " + t.String(),
 			Field: "subject", Value: "neither the address nor a login name in any rule that applies",
-			Want: "a rule with subject ip, identifier or identifier_ip, so that more keys are not more guesses"}, t.String())
+			Want: "a rule with subject ip, identifier or identifier_ip, so that more keys are not more guesses"},
+			t.String())
 	}
 }
 
@@ -268,7 +278,8 @@ func isLogin(path string) bool {
 		if loginWords[strings.NewReplacer("-", "", "_", "").Replace(lower)] {
 			return true // sign-in
 		}
-		for word := range strings.FieldsFuncSeq(lower, func(r rune) bool { return r == '-' || r == '_' || r == '.' || r == ':' }) {
+		for word := range strings.FieldsFuncSeq(lower,
+			func(r rune) bool { return r == '-' || r == '_' || r == '.' || r == ':' }) {
 			if loginWords[word] {
 				return true
 			}
@@ -281,7 +292,8 @@ func isLogin(path string) bool {
 func (c *advice) guarded(groups []group) bool {
 	s := c.set
 	for _, g := range groups {
-		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP, SubjectSite} {
+		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP,
+			SubjectSite} {
 			if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.wall) {
 				return true
 			}

@@ -22,7 +22,8 @@ var lintNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func TestLintDoubts(t *testing.T) {
 	item, items, login := "GET /items/{id}", "POST /items", "POST /login"
 	guard := policy.Rule{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 100}
-	last := []policy.Rule{{Endpoint: policy.Default, Limit: 1000, Subject: policy.SubjectIP}, {Endpoint: policy.UnknownEndpoint, Limit: 5}}
+	last := []policy.Rule{{Endpoint: policy.Default, Limit: 1000, Subject: policy.SubjectIP},
+		{Endpoint: policy.UnknownEndpoint, Limit: 5}}
 	day := 24 * time.Hour
 	tests := []struct {
 		name     string
@@ -32,116 +33,174 @@ func TestLintDoubts(t *testing.T) {
 		want     bool
 	}{
 		{"faster than the guard, in smaller bursts", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, true},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, true},
 		{"as fast as the guard", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 10}, {Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 10}, {Endpoint: policy.All, Limit: 10, Burst: 500}},
+			nil, false},
 		{"the same rate in other words", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 600, Per: time.Minute, Burst: 10}, {Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 600, Per: time.Minute, Burst: 10},
+				{Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, false},
 		{"faster, and everybody's", "above_guard",
-			[]policy.Rule{{Endpoint: item, Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500}}, nil,
+			false},
 		{"the guard of the project is another", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500},
 				{Endpoint: policy.All, Project: "acme", Limit: 100, Burst: 500}}, nil, false},
 		{"the guard only counts", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500, Mode: policy.Shadow}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500, Mode: policy.Shadow}}, nil, false},
 		{"the guard ends", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500, Expires: lintNow.Add(day)}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500, Expires: lintNow.Add(day)}}, nil, false},
 		{"void already", "above_guard",
 			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50}, {Endpoint: policy.All, Limit: 10}}, nil, false},
 		{"a window as guard", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50}, {Endpoint: policy.All, Limit: 10, Algorithm: policy.FixedWindow}}, nil, true},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50},
+				{Endpoint: policy.All, Limit: 10, Algorithm: policy.FixedWindow}}, nil, true},
 
-		{"above the guard per address", "above_address_guard", []policy.Rule{{Endpoint: item, Project: "acme", Limit: 500}, guard}, nil, true},
-		{"above it, of a tier", "above_address_guard", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 500}, guard}, nil, true},
-		{"below it", "above_address_guard", []policy.Rule{{Endpoint: item, Project: "acme", Limit: 100}, guard}, nil, false},
-		{"of a whole project", "above_address_guard", []policy.Rule{{Endpoint: item, Project: "acme", Limit: 500, Subject: policy.SubjectProject}, guard}, nil, false},
-		{"with a guard of its own", "above_address_guard", []policy.Rule{{Endpoint: item, Project: "acme", Limit: 500}, guard,
-			{Endpoint: policy.All, Project: "acme", Limit: 500, Subject: policy.SubjectIP}}, nil, false},
-		{"with its tier's guard", "above_address_guard", []policy.Rule{{Endpoint: item, Project: "acme", Limit: 500}, guard,
-			{Endpoint: policy.All, Tier: "gold", Limit: 500, Subject: policy.SubjectIP}}, map[string]string{"acme": "gold"}, false},
+		{"above the guard per address", "above_address_guard",
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 500}, guard}, nil, true},
+		{"above it, of a tier", "above_address_guard",
+			[]policy.Rule{{Endpoint: item, Tier: "gold", Limit: 500}, guard}, nil, true},
+		{"below it", "above_address_guard", []policy.Rule{{Endpoint: item, Project: "acme", Limit: 100}, guard}, nil,
+			false},
+		{"of a whole project", "above_address_guard",
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 500, Subject: policy.SubjectProject}, guard}, nil,
+			false},
+		{"with a guard of its own", "above_address_guard",
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 500}, guard,
+				{Endpoint: policy.All, Project: "acme", Limit: 500, Subject: policy.SubjectIP}}, nil, false},
+		{"with its tier's guard", "above_address_guard",
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 500}, guard,
+				{Endpoint: policy.All, Tier: "gold", Limit: 500, Subject: policy.SubjectIP}},
+			map[string]string{"acme": "gold"}, false},
 
 		{"two minutes", "burst_high", []policy.Rule{{Endpoint: item, Limit: 1, Burst: 120}}, nil, true},
 		{"a minute", "burst_high", []policy.Rule{{Endpoint: item, Limit: 1, Burst: 60}}, nil, false},
-		{"the default of a slow rate", "burst_high", []policy.Rule{{Endpoint: item, Limit: 5, Per: time.Hour}}, nil, false},
-		{"twice a slow rate", "burst_high", []policy.Rule{{Endpoint: item, Limit: 5, Per: time.Hour, Burst: 10}}, nil, false},
-		{"more than twice a slow rate", "burst_high", []policy.Rule{{Endpoint: item, Limit: 5, Per: time.Hour, Burst: 12}}, nil, true},
+		{"the default of a slow rate", "burst_high",
+			[]policy.Rule{{Endpoint: item, Limit: 5, Per: time.Hour}}, nil, false},
+		{"twice a slow rate", "burst_high", []policy.Rule{{Endpoint: item, Limit: 5, Per: time.Hour, Burst: 10}}, nil,
+			false},
+		{"more than twice a slow rate", "burst_high",
+			[]policy.Rule{{Endpoint: item, Limit: 5, Per: time.Hour, Burst: 12}}, nil, true},
 
 		{"5 ms", "burst_low", []policy.Rule{{Endpoint: item, Limit: 1000, Burst: 5}}, nil, true},
 		{"50 ms", "burst_low", []policy.Rule{{Endpoint: item, Limit: 1000, Burst: 50}}, nil, false},
 		{"one at a time", "burst_low", []policy.Rule{{Endpoint: item, Limit: 5, Burst: 1}}, nil, false},
-		{"a queue", "burst_low", []policy.Rule{{Endpoint: item, Limit: 1000, Burst: 5, Algorithm: policy.LeakyBucket}}, nil, false},
+		{"a queue", "burst_low", []policy.Rule{{Endpoint: item, Limit: 1000, Burst: 5, Algorithm: policy.LeakyBucket}},
+			nil, false},
 		{"the default of a fast rate", "burst_low", []policy.Rule{{Endpoint: item, Limit: 1000}}, nil, false},
 
 		{"fixed", "window_edge", []policy.Rule{{Endpoint: item, Limit: 10, Algorithm: policy.FixedWindow}}, nil, true},
-		{"sliding", "window_edge", []policy.Rule{{Endpoint: item, Limit: 10, Algorithm: policy.SlidingLog}}, nil, false},
+		{"sliding", "window_edge", []policy.Rule{{Endpoint: item, Limit: 10, Algorithm: policy.SlidingLog}}, nil,
+			false},
 
-		{"ends tomorrow", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: lintNow.Add(day)}}, nil, true},
-		{"ends in a week", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: lintNow.Add(7 * day)}}, nil, false},
-		{"has ended", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: lintNow.Add(-day)}}, nil, false},
-		{"ends after 2262", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)}}, nil, false},
+		{"ends tomorrow", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: lintNow.Add(day)}}, nil,
+			true},
+		{"ends in a week", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: lintNow.Add(7 * day)}},
+			nil, false},
+		{"has ended", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10, Expires: lintNow.Add(-day)}}, nil,
+			false},
+		{"ends after 2262", "expires_soon", []policy.Rule{{Endpoint: item, Limit: 10,
+			Expires: time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)}}, nil, false},
 
 		{"ends tomorrow, and a lasting one is there", "expires_soon",
-			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 20, Expires: lintNow.Add(day)}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 20, Expires: lintNow.Add(day)}}, nil,
+			false},
 
 		{"an override says what the lasting rule says", "redundant",
-			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 10, Expires: lintNow.Add(day)}}, nil, true},
+			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 10, Expires: lintNow.Add(day)}}, nil,
+			true},
 		{"an override says it of a share", "redundant",
-			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 10, EnforcePercent: 50, Expires: lintNow.Add(day)}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Limit: 10},
+				{Endpoint: item, Limit: 10, EnforcePercent: 50, Expires: lintNow.Add(day)}}, nil, false},
 		{"an override that is over says it", "redundant",
-			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 10, Expires: lintNow.Add(-day)}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Limit: 10, Expires: lintNow.Add(-day)}}, nil,
+			false},
 		{"an override of the guard", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500},
 				{Endpoint: policy.All, Limit: 100, Burst: 500, Expires: lintNow.Add(day)}}, nil, false},
 		{"an override of the guard that is over", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500},
 				{Endpoint: policy.All, Limit: 100, Burst: 500, Expires: lintNow.Add(-day)}}, nil, true},
 		{"an override above the guard", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 5}, {Endpoint: item, Project: "acme", Limit: 50, Burst: 50, Expires: lintNow.Add(day)},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 5},
+				{Endpoint: item, Project: "acme", Limit: 50, Burst: 50, Expires: lintNow.Add(day)},
 				{Endpoint: policy.All, Limit: 10, Burst: 500}}, nil, true},
 		{"the guard is tried beside another", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500},
-				{Endpoint: policy.All, Limit: 100, Burst: 500, Expires: lintNow.Add(day), Mode: policy.Shadow}}, nil, true},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500},
+				{Endpoint: policy.All, Limit: 100, Burst: 500, Expires: lintNow.Add(day), Mode: policy.Shadow}}, nil,
+			true},
 		{"the guard is for a share", "above_guard",
-			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50}, {Endpoint: policy.All, Limit: 10, Burst: 500, EnforcePercent: 99}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Project: "acme", Limit: 50, Burst: 50},
+				{Endpoint: policy.All, Limit: 10, Burst: 500, EnforcePercent: 99}}, nil, false},
 		{"void by a rule for a share", "void",
-			[]policy.Rule{{Endpoint: item, Limit: 50}, {Endpoint: policy.All, Limit: 10, EnforcePercent: 99}}, nil, false},
+			[]policy.Rule{{Endpoint: item, Limit: 50}, {Endpoint: policy.All, Limit: 10, EnforcePercent: 99}}, nil,
+			false},
 		{"a rule for a share is void", "void",
-			[]policy.Rule{{Endpoint: item, Limit: 50, EnforcePercent: 10}, {Endpoint: policy.All, Limit: 10}}, nil, true},
+			[]policy.Rule{{Endpoint: item, Limit: 50, EnforcePercent: 10}, {Endpoint: policy.All, Limit: 10}}, nil,
+			true},
 		{"an override makes it void, for a time", "void",
-			[]policy.Rule{{Endpoint: item, Limit: 50}, {Endpoint: policy.All, Limit: 100}, {Endpoint: policy.All, Limit: 10, Expires: lintNow.Add(day)}}, nil, false},
-		{"a share of shadow", "percent_in_shadow", []policy.Rule{{Endpoint: item, Limit: 10, Mode: policy.Shadow, EnforcePercent: 25}}, nil, true},
+			[]policy.Rule{{Endpoint: item, Limit: 50}, {Endpoint: policy.All, Limit: 100},
+				{Endpoint: policy.All, Limit: 10, Expires: lintNow.Add(day)}}, nil, false},
+		{"a share of shadow", "percent_in_shadow",
+			[]policy.Rule{{Endpoint: item, Limit: 10, Mode: policy.Shadow, EnforcePercent: 25}}, nil, true},
 		{"a share", "percent_in_shadow", []policy.Rule{{Endpoint: item, Limit: 10, EnforcePercent: 25}}, nil, false},
 
-		{"repeats everybody's", "redundant", []policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Project: "acme", Limit: 10}}, nil, true},
-		{"repeats it in other words", "redundant", []policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Project: "acme", Limit: 10, Per: time.Second, Burst: 10}}, nil, true},
-		{"repeats its tier's", "redundant", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}, {Endpoint: item, Project: "acme", Limit: 10}},
+		{"repeats everybody's", "redundant", []policy.Rule{{Endpoint: item, Limit: 10},
+			{Endpoint: item, Project: "acme", Limit: 10}}, nil, true},
+		{"repeats it in other words", "redundant", []policy.Rule{{Endpoint: item, Limit: 10},
+			{Endpoint: item, Project: "acme", Limit: 10, Per: time.Second, Burst: 10}}, nil, true},
+		{"repeats its tier's", "redundant", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10},
+			{Endpoint: item, Project: "acme", Limit: 10}},
 			map[string]string{"acme": "gold"}, true},
-		{"repeats everybody's, and its tier has more", "redundant", []policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Tier: "gold", Limit: 20},
-			{Endpoint: item, Project: "acme", Limit: 10}}, map[string]string{"acme": "gold"}, false},
-		{"repeats everybody's, and its tier is not known", "redundant", []policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Tier: "gold", Limit: 20},
-			{Endpoint: item, Project: "acme", Limit: 10}}, nil, false},
-		{"has a burst", "redundant", []policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Project: "acme", Limit: 10, Burst: 20}}, nil, false},
-		{"has a name", "redundant", []policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Project: "acme", Limit: 10, Name: "acme's"}}, nil, false},
-		{"splits a shared bucket", "redundant", []policy.Rule{{Endpoint: item, Limit: 10, Subject: policy.SubjectEndpoint},
-			{Endpoint: item, Project: "acme", Limit: 10, Subject: policy.SubjectEndpoint}}, nil, false},
-		{"repeats default for one endpoint", "redundant", []policy.Rule{{Endpoint: policy.Default, Limit: 10}, {Endpoint: item, Limit: 10}}, nil, false},
+		{"repeats everybody's, and its tier has more", "redundant",
+			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Tier: "gold", Limit: 20},
+				{Endpoint: item, Project: "acme", Limit: 10}}, map[string]string{"acme": "gold"}, false},
+		{"repeats everybody's, and its tier is not known", "redundant",
+			[]policy.Rule{{Endpoint: item, Limit: 10}, {Endpoint: item, Tier: "gold", Limit: 20},
+				{Endpoint: item, Project: "acme", Limit: 10}}, nil, false},
+		{"has a burst", "redundant", []policy.Rule{{Endpoint: item, Limit: 10},
+			{Endpoint: item, Project: "acme", Limit: 10, Burst: 20}}, nil, false},
+		{"has a name", "redundant", []policy.Rule{{Endpoint: item, Limit: 10},
+			{Endpoint: item, Project: "acme", Limit: 10, Name: "acme's"}}, nil, false},
+		{"splits a shared bucket", "redundant",
+			[]policy.Rule{{Endpoint: item, Limit: 10, Subject: policy.SubjectEndpoint},
+				{Endpoint: item, Project: "acme", Limit: 10, Subject: policy.SubjectEndpoint}}, nil, false},
+		{"repeats default for one endpoint", "redundant",
+			[]policy.Rule{{Endpoint: policy.Default, Limit: 10}, {Endpoint: item, Limit: 10}}, nil, false},
 
-		{"no project has it", "tier_unused", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}, {Endpoint: item, Tier: "lead", Limit: 5}},
+		{"no project has it", "tier_unused", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10},
+			{Endpoint: item, Tier: "lead", Limit: 5}},
 			map[string]string{"acme": "lead"}, true},
-		{"projects have it", "tier_unused", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}}, map[string]string{"acme": "gold"}, false},
+		{"projects have it", "tier_unused", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}},
+			map[string]string{"acme": "gold"}, false},
 		{"keys name tiers", "tier_unused", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}}, nil, false},
 
-		{"no rule names it", "tier_without_rule", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}}, map[string]string{"acme": "glod", "u": "gold"}, true},
-		{"a rule for all endpoints names it", "tier_without_rule", []policy.Rule{{Endpoint: policy.All, Tier: "gold", Limit: 10}}, map[string]string{"acme": "gold"}, false},
+		{"no rule names it", "tier_without_rule", []policy.Rule{{Endpoint: item, Tier: "gold", Limit: 10}},
+			map[string]string{"acme": "glod", "u": "gold"}, true},
+		{"a rule for all endpoints names it", "tier_without_rule",
+			[]policy.Rule{{Endpoint: policy.All, Tier: "gold", Limit: 10}}, map[string]string{"acme": "gold"}, false},
 
-		{"only per caller", "login_open", []policy.Rule{{Endpoint: login, Limit: 1}, {Endpoint: policy.Default, Limit: 10}}, nil, true},
-		{"in shadow", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIP, Mode: policy.Shadow}, {Endpoint: policy.Default, Limit: 10}}, nil, true},
-		{"of one project alone", "login_open", []policy.Rule{{Endpoint: login, Project: "acme", Limit: 1, Subject: policy.SubjectIP}, {Endpoint: policy.Default, Limit: 10}}, nil, true},
-		{"per address", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIP}, {Endpoint: policy.Default, Limit: 10}}, nil, false},
-		{"per login name", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIdentifier}, {Endpoint: policy.Default, Limit: 10}}, nil, false},
+		{"only per caller", "login_open", []policy.Rule{{Endpoint: login, Limit: 1},
+			{Endpoint: policy.Default, Limit: 10}}, nil, true},
+		{"in shadow", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIP,
+			Mode: policy.Shadow}, {Endpoint: policy.Default, Limit: 10}}, nil, true},
+		{"of one project alone", "login_open", []policy.Rule{{Endpoint: login, Project: "acme", Limit: 1,
+			Subject: policy.SubjectIP}, {Endpoint: policy.Default, Limit: 10}}, nil, true},
+		{"per address", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIP},
+			{Endpoint: policy.Default, Limit: 10}}, nil, false},
+		{"per login name", "login_open", []policy.Rule{{Endpoint: login, Limit: 1, Subject: policy.SubjectIdentifier},
+			{Endpoint: policy.Default, Limit: 10}}, nil, false},
 		{"by the guard", "login_open", []policy.Rule{guard, {Endpoint: policy.Default, Limit: 10}}, nil, false},
 	}
-	endpoints := table(t, item, items, login, "GET /login", "GET /tokens/{token}", "POST /tokenizer/{password}", "POST /pets/{my_token_id}")
+	endpoints := table(t, item, items, login, "GET /login", "GET /tokens/{token}", "POST /tokenizer/{password}",
+		"POST /pets/{my_token_id}")
 	for _, tt := range tests {
 		t.Run(tt.code+"/"+tt.name, func(t *testing.T) {
 			rules := tt.rules
@@ -181,18 +240,24 @@ func TestVoidRulesAreVoid(t *testing.T) {
 	voids := 0
 	for range 2000 {
 		limit := func() policy.Rule {
-			return policy.Rule{Limit: 1 + random.Int64N(6), Per: time.Duration(1+random.IntN(3)) * time.Second, Burst: 1 + random.Int64N(8)}
+			return policy.Rule{
+				Limit: 1 + random.Int64N(6),
+				Per:   time.Duration(1+random.IntN(3)) * time.Second,
+				Burst: 1 + random.Int64N(8),
+			}
 		}
 		fine, coarse := limit(), limit()
 		fine.Endpoint, coarse.Endpoint = "GET /items", policy.All
-		problems := policy.Lint(policy.Document{Rules: []policy.Rule{fine, coarse}}, policy.CompileOptions{Endpoints: endpoints, Now: lintNow})
+		problems := policy.Lint(policy.Document{Rules: []policy.Rule{fine, coarse}},
+			policy.CompileOptions{Endpoints: endpoints, Now: lintNow})
 		void := slices.ContainsFunc(problems, func(p policy.Problem) bool { return p.Code == "void" && p.Rule == 0 })
 		if void {
 			voids++
 		}
 		a, b := newMeter(t, fine), newMeter(t, coarse)
 		bound := false // the fine rule denied what the coarse one had let pass
-		for now := time.Duration(0); now < 40*time.Second; now += time.Duration(random.Int64N(int64(700 * time.Millisecond))) {
+		for now := time.Duration(0); now < 40*time.Second; now += time.Duration(
+			random.Int64N(int64(700 * time.Millisecond))) {
 			if b.has(now) {
 				if a.has(now) {
 					a.take(now)
@@ -203,7 +268,8 @@ func TestVoidRulesAreVoid(t *testing.T) {
 			}
 		}
 		if void && bound {
-			t.Fatalf("%s burst %d is called void beside %s burst %d, and denies", fine.Rate(), fine.Burst, coarse.Rate(), coarse.Burst)
+			t.Fatalf("%s burst %d is called void beside %s burst %d, and denies", fine.Rate(), fine.Burst,
+				coarse.Rate(), coarse.Burst)
 		}
 	}
 	if voids < 100 {
@@ -246,8 +312,10 @@ func TestLintSecretsInNames(t *testing.T) {
 	} {
 		problems := policy.Lint(policy.Document{
 			Rules: []policy.Rule{
-				{Endpoint: policy.Default, Project: secret, Limit: 1}, {Endpoint: policy.Default, Project: secret, Limit: 2, Subject: policy.SubjectIP},
-				{Endpoint: policy.UnknownEndpoint, Project: secret, Limit: 1}, {Endpoint: policy.All, Tier: secret, Project: "x", Limit: 1},
+				{Endpoint: policy.Default, Project: secret, Limit: 1},
+				{Endpoint: policy.Default, Project: secret, Limit: 2, Subject: policy.SubjectIP},
+				{Endpoint: policy.UnknownEndpoint, Project: secret, Limit: 1},
+				{Endpoint: policy.All, Tier: secret, Project: "x", Limit: 1},
 			},
 			Projects: map[string]string{secret: "nobody"},
 		}, policy.CompileOptions{Now: lintNow})
@@ -269,9 +337,11 @@ func TestLintSecretsInNames(t *testing.T) {
 		"550e8400-e29b-41d4-a716-446655440000", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		"01ARZ3NDEKTSV4RRFFQ69G5FAV", "arn:aws:iam::123456789012:user/Development/product_1234/*",
 		"projects/very-long-project-name-of-the-Payments-Team-2", "@acme/web", "team@acme", "hg_internal",
-		"QuickBrownFoxJumpsOverLazyDogsVexingWizard", "QuickBrownFoxJumpsOverLazyDogsVexing2024", "sk-stockholm-office-payments",
+		"QuickBrownFoxJumpsOverLazyDogsVexingWizard", "QuickBrownFoxJumpsOverLazyDogsVexing2024",
+		"sk-stockholm-office-payments",
 	} {
-		for _, p := range policy.Lint(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Project: name, Limit: 1}}}, policy.CompileOptions{Now: lintNow}) {
+		for _, p := range policy.Lint(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Project: name,
+			Limit: 1}}}, policy.CompileOptions{Now: lintNow}) {
 			if p.Code == "secret_in_name" {
 				t.Errorf("%q is taken for a secret: %v", name, p)
 			}
@@ -303,7 +373,8 @@ note: ignore[2]: code is "void", want a finding that there is, or no such entry`
 	if got := problems.String(); got != want {
 		t.Errorf("Lint\n got %s\nwant %s", got, want)
 	}
-	if w, a, n := problems.Warnings(), problems.Accepted(), problems.Notes(); len(w) != 1 || w[0].Rule != 1 || len(n) != 1 ||
+	if w, a, n := problems.Warnings(), problems.Accepted(), problems.Notes(); len(w) != 1 || w[0].Rule != 1 ||
+		len(n) != 1 ||
 		len(a) != 2 || a[0].Accepted != "kept for the audit" {
 		t.Errorf("warnings %v\naccepted %v\nnotes %v", w, a, n)
 	}
@@ -333,7 +404,12 @@ error: rules[0] (default): limit is 0, want 1 or more`
 func TestAcceptedProblemsAreBoundedApart(t *testing.T) {
 	doc := policy.Document{Ignore: []policy.Ignore{{Code: "expired", Endpoint: policy.Default, Reason: "so"}}}
 	for i := range 1000 {
-		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint("p", i), Limit: 1, Expires: lintNow.Add(-time.Hour)})
+		doc.Rules = append(doc.Rules, policy.Rule{
+			Endpoint: policy.Default,
+			Project:  fmt.Sprint("p", i),
+			Limit:    1,
+			Expires:  lintNow.Add(-time.Hour),
+		})
 	}
 	doc.Rules = append(doc.Rules, policy.Rule{Endpoint: policy.All, Limit: 1, Expires: lintNow.Add(-time.Hour)})
 	problems := policy.Lint(doc, policy.CompileOptions{Now: lintNow})
@@ -367,16 +443,23 @@ func TestEveryProblemIsOfACheck(t *testing.T) {
 		for range random.IntN(6) {
 			doc.Rules = append(doc.Rules, policy.Rule{
 				Endpoint: pick("GET /items", "POST /login", "GET /itms", "default", "UNKNOWN", "*", "/x"),
-				Project:  pick("", "", "acme", " "), Tier: pick("", "", "", "gold"), Name: pick("", "", "ü", "ann@example.com"),
-				Limit: random.Int64N(20) * random.Int64N(10), Burst: random.Int64N(3) * random.Int64N(100) * random.Int64N(2),
-				Per: time.Duration(random.IntN(3)) * time.Second, Algorithm: policy.Algorithm(random.IntN(5)), Mode: policy.Mode(random.IntN(2)),
+				Project:  pick("", "", "acme", " "), Tier: pick("", "", "", "gold"),
+				Name:  pick("", "", "ü", "ann@example.com"),
+				Limit: random.Int64N(20) * random.Int64N(10),
+				Burst: random.Int64N(3) * random.Int64N(100) * random.Int64N(2),
+				Per:   time.Duration(random.IntN(3)) * time.Second, Algorithm: policy.Algorithm(random.IntN(5)),
+				Mode:    policy.Mode(random.IntN(2)),
 				Subject: policy.Subject(random.IntN(9)), Expires: lintNow.AddDate(0, 0, random.IntN(30)-10),
 			})
 		}
 		if random.IntN(2) == 0 {
 			doc.Projects["acme"] = pick("gold", "silver", "")
 		}
-		for _, p := range policy.Lint(doc, policy.CompileOptions{Endpoints: endpoints, Now: lintNow, Unseen: []policy.Subject{policy.SubjectRegion}}) {
+		for _, p := range policy.Lint(doc, policy.CompileOptions{
+			Endpoints: endpoints,
+			Now:       lintNow,
+			Unseen:    []policy.Subject{policy.SubjectRegion},
+		}) {
 			severity, ok := severities[p.Code]
 			if !ok || severity != p.Severity {
 				t.Fatalf("%v %s is no check: %v", p.Severity, p.Code, p)
@@ -404,9 +487,11 @@ func TestLintBoundsOfBursts(t *testing.T) {
 // A table of a million rules that all deserve a note is linted in the time of
 // a compilation, and the notes that are left out are counted.
 func TestNotesAreBounded(t *testing.T) {
-	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1}, {Endpoint: policy.Default, Limit: 10, Burst: 1000}}}
+	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1},
+		{Endpoint: policy.Default, Limit: 10, Burst: 1000}}}
 	for i := range 5000 {
-		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint("p", i), Limit: 10, Burst: 1000})
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint("p", i),
+			Limit: 10, Burst: 1000})
 	}
 	allocs := testing.AllocsPerRun(1, func() {
 		problems := policy.Lint(doc, policy.CompileOptions{Now: lintNow})

@@ -32,7 +32,8 @@ func ParseStatuses(texts ...string) (*Statuses, error) {
 	}
 	switch {
 	case len(wrong) > 0:
-		return nil, fmt.Errorf("a status is %s, want one from 200 to 599, or 2xx, 3xx, 4xx or 5xx", strings.Join(wrong, " and "))
+		return nil, fmt.Errorf("a status is %s, want one from 200 to 599, or 2xx, 3xx, 4xx or 5xx",
+			strings.Join(wrong, " and "))
 	case len(texts) == 0:
 		return nil, fmt.Errorf("there is no status, want at least one, such as 401 or 4xx")
 	}
@@ -110,7 +111,8 @@ func (s *Set) CountWhen(id RuleID) *Statuses { return s.statuses[s.extras[s.rows
 func (c *review) checkCounted(i int, id RuleID) {
 	s := c.set
 	r := &s.rows[id]
-	if s.extras[r.extra].answers == 0 || r.mode != Enforce || !s.live(r, c.wall) || len(c.broken) > 0 || c.countsEvery(r) {
+	if s.extras[r.extra].answers == 0 || r.mode != Enforce || !s.live(r, c.wall) || len(c.broken) > 0 ||
+		c.countsEvery(r) {
 		return
 	}
 	c.rule(Warning, i, "some_answers", "count_when", text(string(c.doc.Rules[i].CountWhen)),
@@ -121,13 +123,15 @@ func (c *review) checkCounted(i int, id RuleID) {
 func (c *review) countsEvery(r *row) bool {
 	s := c.set
 	for _, n := range []uint32{r.endpoint, rowDefault, rowAll} {
-		if n == rowDefault && (r.endpoint == rowAll || r.endpoint == rowUnknown) || n == rowAll && r.endpoint == rowUnknown {
+		if n == rowDefault && (r.endpoint == rowAll || r.endpoint == rowUnknown) ||
+			n == rowAll && r.endpoint == rowUnknown {
 			continue
 		}
 		for _, w := range []who{r.who, 0} {
 			for subject := range Subject(subjects) {
 				guard, ok := s.of(s.group(n, w), subject)
-				if !ok || subject == r.subject && (n == rowAll) == (r.endpoint == rowAll) { // it is r, or r stands in its place
+				// it is r, or r stands in its place
+				if !ok || subject == r.subject && (n == rowAll) == (r.endpoint == rowAll) {
 					continue
 				}
 				if g := &s.rows[guard]; g.mode == Enforce && s.live(g, c.wall) && s.extras[g.extra].answers == 0 {

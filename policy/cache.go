@@ -162,7 +162,8 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	c.value, err = live.New(live.Options[drafted, Set]{
 		Name:     "policies",
 		Source:   draftSource{o.Source, c.Set, func() *Draft { return NewDraft(compile(nil)) }},
-		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Others: o.Others, Wake: o.Wake, Log: o.Log, Now: o.Now,
+		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Others: o.Others, Wake: o.Wake,
+		Log: o.Log, Now: o.Now,
 		LastGood: o.LastGood,
 		Encode:   func(d drafted) ([]byte, error) { return encodeCopy(d.Document) },
 		Decode: func(data []byte) (drafted, error) {
@@ -205,7 +206,8 @@ func (o *CacheOptions) emptied(d Document, current *Set) error {
 	if o.LastGood != "" {
 		way = o.LastGood + " removed and a new start"
 	}
-	return fmt.Errorf("%sthe document is empty now, which is taken for an accident: want the rules back, or, if there should be none, %s", at(d.Source), way)
+	return fmt.Errorf("%sthe document is empty now, which is taken for an accident: want the rules back, or, if "+
+		"there should be none, %s", at(d.Source), way)
 }
 
 func at(source string) string {
@@ -396,7 +398,13 @@ type savedRule struct {
 const savedAtOnce = 1000
 
 func encodeCopy(d Document) ([]byte, error) {
-	saved := savedDocument{Format: savedFormat, Source: d.Source, Number: d.Number, Projects: d.Projects, Rules: []savedRule{}}
+	saved := savedDocument{
+		Format:   savedFormat,
+		Source:   d.Source,
+		Number:   d.Number,
+		Projects: d.Projects,
+		Rules:    []savedRule{},
+	}
 	data, err := json.Marshal(saved)
 	if err != nil {
 		return nil, err
@@ -428,7 +436,12 @@ func decodeCopy(data []byte) (Document, error) {
 	if saved.Format != savedFormat {
 		return Document{}, fmt.Errorf("format is %d, want %d", saved.Format, savedFormat)
 	}
-	d := Document{Source: saved.Source, Number: saved.Number, Projects: saved.Projects, Rules: make([]Rule, len(saved.Rules))}
+	d := Document{
+		Source:   saved.Source,
+		Number:   saved.Number,
+		Projects: saved.Projects,
+		Rules:    make([]Rule, len(saved.Rules)),
+	}
 	for i, r := range saved.Rules {
 		d.Rules[i] = Rule(r)
 	}

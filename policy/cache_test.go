@@ -106,17 +106,32 @@ func TestCacheFollowsItsSource(t *testing.T) {
 			logged int    // lines so far
 		}{
 			{name: "started", do: func() {}, limit: 10},
-			{name: "changed, not looked at yet", do: func() { source.set(20) }, after: 999 * time.Millisecond, limit: 10, stale: 999 * time.Millisecond},
+			{
+				name:  "changed, not looked at yet",
+				do:    func() { source.set(20) },
+				after: 999 * time.Millisecond,
+				limit: 10,
+				stale: 999 * time.Millisecond,
+			},
 			{name: "looked at", do: func() {}, after: time.Millisecond, limit: 20},
 			{name: "bad", do: func() { source.set(0) }, after: 5 * time.Second, limit: 20, stale: 5 * time.Second,
 				fails: 1, errors: "script: rules[0] (default): limit is 0, want 1 or more", logged: 1},
 			{name: "mended", do: func() { source.set(30) }, after: time.Second, limit: 30, fails: 1, logged: 1},
 			{name: "empty", do: source.empty, after: 3 * time.Second, limit: 30, stale: 3 * time.Second,
 				fails: 2, errors: "the document is empty now", logged: 2},
-			{name: "away", do: func() { source.fail(errors.New("connection refused")) }, after: 4 * time.Second, limit: 30, stale: 7 * time.Second,
+			{name: "away", do: func() { source.fail(errors.New("connection refused")) }, after: 4 * time.Second,
+				limit: 30, stale: 7 * time.Second,
 				fails: 6, errors: "policies: look for changes: connection refused", logged: 3},
-			{name: "back", do: func() { source.fail(nil); source.set(40) }, after: time.Second, limit: 40, fails: 6, logged: 3},
-			{name: "away again", do: func() { source.fail(errors.New("connection refused")) }, after: time.Second, limit: 40, stale: time.Second,
+			{
+				name:   "back",
+				do:     func() { source.fail(nil); source.set(40) },
+				after:  time.Second,
+				limit:  40,
+				fails:  6,
+				logged: 3,
+			},
+			{name: "away again", do: func() { source.fail(errors.New("connection refused")) }, after: time.Second,
+				limit: 40, stale: time.Second,
 				fails: 7, errors: "connection refused", logged: 4},
 			{name: "quiet", do: func() { source.fail(nil) }, after: time.Hour, limit: 40, fails: 7, logged: 4},
 		}
@@ -128,8 +143,10 @@ func TestCacheFollowsItsSource(t *testing.T) {
 			lines := strings.Count(log.String(), "\n")
 			if limitOf(c) != step.limit || s.Stale != step.stale || s.Failures != step.fails || lines != step.logged ||
 				!strings.Contains(s.LastError, step.errors) || (s.LastError == "") != (step.errors == "") {
-				t.Fatalf("%s: limit %d, %d log lines, %+v\nwant limit %d, stale %v, %d failures, error %q, %d lines\nlog:\n%s",
-					step.name, limitOf(c), lines, s, step.limit, step.stale, step.fails, step.errors, step.logged, log.String())
+				t.Fatalf("%s: limit %d, %d log lines, %+v\nwant limit %d, stale %v, %d failures, error %q, %d "+
+					"lines\nlog:\n%s",
+					step.name, limitOf(c), lines, s, step.limit, step.stale, step.fails, step.errors,
+					step.logged, log.String())
 			}
 		}
 		if source.loads != 6 {
@@ -176,11 +193,13 @@ func TestClearedOnPurpose(t *testing.T) {
 				cache = start()
 			}
 			s := cache.Status()
-			if s.Rules != c.want || s.Emptied != (c.want > 0) || s.Emptied && !strings.Contains(s.LastError, path+" removed and a new start") {
+			if s.Rules != c.want || s.Emptied != (c.want > 0) ||
+				s.Emptied && !strings.Contains(s.LastError, path+" removed and a new start") {
 				t.Errorf("%s, running %v: %+v, want %d rules", c.name, running, s, c.want)
 			}
 			if kept, err := policy.LastGood(path); err != nil || len(kept.Rules) != c.want {
-				t.Errorf("%s, running %v: the last good copy has %d rules, %v, want %d", c.name, running, len(kept.Rules), err, c.want)
+				t.Errorf("%s, running %v: the last good copy has %d rules, %v, want %d", c.name, running,
+					len(kept.Rules), err, c.want)
 			}
 		}
 	}
@@ -300,7 +319,8 @@ func TestCacheCarriesSince(t *testing.T) {
 // next look is not the worse for it.
 func TestRecompile(t *testing.T) {
 	source := &script{}
-	few, more := policy.CompileOptions{Endpoints: table(t, "GET /a")}, policy.CompileOptions{Endpoints: table(t, "GET /a", "GET /b")}
+	few, more := policy.CompileOptions{Endpoints: table(t, "GET /a")},
+		policy.CompileOptions{Endpoints: table(t, "GET /a", "GET /b")}
 	now := time.Unix(1_800_000_000, 0)
 	c, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: few, Now: func() time.Time { return now }})
 	if err != nil {
@@ -319,24 +339,28 @@ func TestRecompile(t *testing.T) {
 	source.fail(nil)
 	costly := more
 	costly.Costs = map[endpoint.ID]int64{2: 6}
-	if err := c.Recompile(t.Context(), costly); err == nil || !strings.Contains(err.Error(), "burst is 5") || c.Set() != before {
+	if err := c.Recompile(t.Context(), costly); err == nil || !strings.Contains(err.Error(), "burst is 5") ||
+		c.Set() != before {
 		t.Errorf("with a cost that no bucket holds: %v, and other rules are in force: %v", err, c.Set() != before)
 	}
 	if err := c.Reload(t.Context()); err != nil || c.Set().Endpoints() != few.Endpoints {
-		t.Errorf("the look after that: %v, and it goes by the endpoints before: %v", err, c.Set().Endpoints() == few.Endpoints)
+		t.Errorf("the look after that: %v, and it goes by the endpoints before: %v", err,
+			c.Set().Endpoints() == few.Endpoints)
 	}
 	if s := c.Status(); s.LastError != "" {
 		t.Errorf("the status after that says %s", s.LastError)
 	}
 	costly.Costs[2] = 4
-	if err := c.Recompile(t.Context(), costly); err != nil || c.Set().Len() != before.Len()+1 || c.Set().Endpoints() != more.Endpoints {
+	if err := c.Recompile(t.Context(), costly); err != nil || c.Set().Len() != before.Len()+1 ||
+		c.Set().Endpoints() != more.Endpoints {
 		t.Errorf("then: %v, and %d rules, want one more than %d", err, c.Set().Len(), before.Len())
 	}
 	if one, four, unknown := c.Set().Cost(1), c.Set().Cost(2), c.Set().Cost(0); one != 1 || four != 4 || unknown != 1 {
 		t.Errorf("costs are %d, %d and %d, want 1, 4 and 1", one, four, unknown)
 	}
 	if err := c.Reload(t.Context()); err != nil || c.Set().Endpoints() != more.Endpoints {
-		t.Errorf("the look after that: %v, and it goes by the new endpoints: %v", err, c.Set().Endpoints() == more.Endpoints)
+		t.Errorf("the look after that: %v, and it goes by the new endpoints: %v", err,
+			c.Set().Endpoints() == more.Endpoints)
 	}
 }
 
@@ -402,7 +426,8 @@ func TestCacheStartFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.Start(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "last good copy") {
+	if err == nil || !strings.Contains(err.Error(), "connection refused") ||
+		!strings.Contains(err.Error(), "last good copy") {
 		t.Errorf("Start = %v, want both reasons", err)
 	}
 	if c.Set() != nil {

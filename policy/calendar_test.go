@@ -70,8 +70,10 @@ func TestPeriods(t *testing.T) {
 
 // TestPeriodsAgainstTheirTwin goes through time minute by minute and looks at what clocks have shown at most so far.
 func TestPeriodsAgainstTheirTwin(t *testing.T) {
-	zones := []string{"UTC", "Europe/Zurich", "America/New_York", "America/St_Johns", "America/Havana", "Africa/Cairo", "Asia/Kathmandu", "Asia/Beirut",
-		"Australia/Lord_Howe", "Pacific/Apia", "Pacific/Chatham", "America/Sao_Paulo", "Asia/Gaza", "Antarctica/Troll", "Pacific/Kiritimati"}
+	zones := []string{"UTC", "Europe/Zurich", "America/New_York", "America/St_Johns", "America/Havana", "Africa/Cairo",
+		"Asia/Kathmandu", "Asia/Beirut",
+		"Australia/Lord_Howe", "Pacific/Apia", "Pacific/Chatham", "America/Sao_Paulo", "Asia/Gaza", "Antarctica/Troll",
+		"Pacific/Kiritimati"}
 	random := rand.New(rand.NewPCG(16, 3))
 	for range race.Fewer(400) {
 		name := zones[random.IntN(len(zones))]
@@ -97,7 +99,8 @@ func TestPeriodsAgainstTheirTwin(t *testing.T) {
 			}
 		}
 		b, e := calendarRule(t, name, "day").Period(0, at.UnixNano())
-		if got := [2]string{time.Unix(0, b).UTC().Format(time.RFC3339), time.Unix(0, e).UTC().Format(time.RFC3339)}; got != [2]string{begin, end} {
+		if got := [2]string{time.Unix(0, b).UTC().Format(time.RFC3339),
+			time.Unix(0, e).UTC().Format(time.RFC3339)}; got != [2]string{begin, end} {
 			t.Errorf("the day of %s in %s is %v, want from %s to %s", at.Format(time.RFC3339), name, got, begin, end)
 		}
 		// Weeks and months are days one after the other, and a moment of each has the same.
@@ -105,7 +108,8 @@ func TestPeriodsAgainstTheirTwin(t *testing.T) {
 			set := calendarRule(t, name, per)
 			from, to := set.Period(0, at.UnixNano())
 			first, last := time.Unix(0, from).In(location), time.Unix(0, to).In(location)
-			if b < from || to < e || per == "week" && first.Add(3*time.Hour).Weekday() != time.Monday || per == "month" && (first.Add(3*time.Hour).Day() != 1 || last.Add(3*time.Hour).Day() != 1) {
+			if b < from || to < e || per == "week" && first.Add(3*time.Hour).Weekday() != time.Monday ||
+				per == "month" && (first.Add(3*time.Hour).Day() != 1 || last.Add(3*time.Hour).Day() != 1) {
 				t.Errorf("the %s of %s in %s is from %v to %v", per, at.Format(time.RFC3339), name, first, last)
 			}
 			if next, _ := set.Period(0, to); next != to {
@@ -129,7 +133,8 @@ func TestCalendarIsReadAndChecked(t *testing.T) {
 	if a, err := read("calendar:UTC"); err != nil || a != policy.Calendar {
 		t.Errorf("calendar:UTC is %v, %v, want calendar", a, err)
 	}
-	for _, text := range []string{"calendar:", "calendar:Local", "calendar:Mars/Olympus", "calendar: UTC", "calendar:../etc/passwd", "calendars"} {
+	for _, text := range []string{"calendar:", "calendar:Local", "calendar:Mars/Olympus", "calendar: UTC",
+		"calendar:../etc/passwd", "calendars"} {
 		if _, err := read(text); err == nil {
 			t.Errorf("%q is read, want it refused", text)
 		}
@@ -146,7 +151,8 @@ func TestCalendarIsReadAndChecked(t *testing.T) {
 	} {
 		r := base
 		change(&r)
-		if _, problems := policy.Compile(policy.Document{Rules: []policy.Rule{r}}, policy.CompileOptions{}); !strings.Contains(fmt.Sprint(problems), want) {
+		if _, problems := policy.Compile(policy.Document{Rules: []policy.Rule{r}},
+			policy.CompileOptions{}); !strings.Contains(fmt.Sprint(problems), want) {
 			t.Errorf("%+v: %v, want %q", r, problems, want)
 		}
 	}
@@ -159,7 +165,8 @@ func TestCalendarIsReadAndChecked(t *testing.T) {
 	}
 	utc := base
 	utc.Algorithm = policy.Calendar
-	if a, b := (policy.Document{Rules: []policy.Rule{base}}), (policy.Document{Rules: []policy.Rule{utc}}); a.Fingerprint() == b.Fingerprint() {
+	if a, b := (policy.Document{Rules: []policy.Rule{base}}),
+		(policy.Document{Rules: []policy.Rule{utc}}); a.Fingerprint() == b.Fingerprint() {
 		t.Error("two zones have one fingerprint")
 	}
 }

@@ -17,19 +17,22 @@ type Check struct {
 var checks = []Check{
 	{"file", Error}, {"endpoint", Error}, {"limit", Error}, {"per", Error}, {"burst", Error},
 	{"project", Error}, {"tier", Error}, {"subject", Error}, {"algorithm", Error}, {"mode", Error},
-	{"scope", Error}, {"on_store_loss", Error}, {"count_when", Error}, {"penalty", Error}, {"refusal", Error}, {"expires", Error}, {"name", Error}, {"enforce_percent", Error},
+	{"scope", Error}, {"on_store_loss", Error}, {"count_when", Error}, {"penalty", Error}, {"refusal", Error},
+	{"expires", Error}, {"name", Error}, {"enforce_percent", Error},
 	{"duplicate", Error}, {"projects", Error}, {"ignore", Error},
 	{"cost", Error}, {"costs", Error}, {"burst_percent", Error}, {"too_many_names", Error},
 
 	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
-	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning}, {"scattered", Warning}, {"as_strict", Warning},
+	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning},
+	{"scattered", Warning}, {"as_strict", Warning},
 	{"unused_store_loss", Warning}, {"not_kept", Warning}, {"every_request", Warning}, {"some_answers", Warning},
 	{"lockout", Warning}, {"path_alone", Warning}, {"unused_identifier", Warning},
 	{"tier_without_rule", Warning}, {"secret_in_name", Warning}, {"not_higher", Warning},
 
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
 	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note},
-	{"penalty_in_shadow", Note}, {"penalty_for_addresses", Note}, {"penalty_per_replica", Note}, {"tier_unused", Note}, {"login_open", Note},
+	{"penalty_in_shadow", Note}, {"penalty_for_addresses", Note}, {"penalty_per_replica", Note}, {"tier_unused", Note},
+	{"login_open", Note},
 	{"one_by_one", Note}, {"same_moment", Note}, {"far_times", Note}, {"unused_ignore", Note},
 }
 

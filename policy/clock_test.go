@@ -38,10 +38,12 @@ func TestCacheDatesChangesEvenly(t *testing.T) {
 				if err := c.Reload(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				id := c.Set().Resolve(nil, c.Wall(c.Now()), endpoint.Match{ID: 1, Status: endpoint.Known}, "", "")[0].Rule
+				id := c.Set().Resolve(nil, c.Wall(c.Now()), endpoint.Match{ID: 1, Status: endpoint.Known},
+					"", "")[0].Rule
 				terms := c.Set().Terms(id)
 				if got := time.Duration(terms.Since - epoch.UnixNano()); got != elapsed {
-					t.Errorf("after %v with the wall clock %v ahead: the limit counts since %v, want %v", elapsed, ahead, got, elapsed)
+					t.Errorf("after %v with the wall clock %v ahead: the limit counts since %v, want %v", elapsed,
+						ahead, got, elapsed)
 				}
 				if c.Set().Since() != c.Now() {
 					t.Errorf("after %v: the rules are there since %d, want %d", elapsed, c.Set().Since(), c.Now())
@@ -57,8 +59,10 @@ func TestCacheDatesChangesEvenly(t *testing.T) {
 			there := policy.Rule{Endpoint: "GET /there", Limit: 1, Expires: wall().Add(2 * time.Second)}
 			log.Reset()
 			change(time.Second, 50, gone, there)
-			if !strings.Contains(log.String(), "GET /gone): expires") || strings.Contains(log.String(), "GET /there): expires") {
-				t.Errorf("with the wall clock %v ahead, the log says\n%s\nwant that of two rules the first has expired", ahead, log.String())
+			if !strings.Contains(log.String(), "GET /gone): expires") ||
+				strings.Contains(log.String(), "GET /there): expires") {
+				t.Errorf("with the wall clock %v ahead, the log says\n%s\nwant that of two rules the first has expired",
+					ahead, log.String())
 			}
 		})
 	}

@@ -198,14 +198,16 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		endpoints: o.Endpoints,
 		index:     index{rules: rules{extras: make([]extra, 1)}, projects: newNames(), tiers: newNames()},
 		titles:    newNames(), onlys: make([]string, 1),
-		answers: make([]Answers, 1), statuses: make([]*Statuses, 1), penalties: make([]Penalty, 1), penaltyTerms: make([]*PenaltyTerms, 1),
-		refusals: make([]Refusal, 1), refusalTerms: make([]*RefusalTerms, 1),
+		answers: make([]Answers, 1), statuses: make([]*Statuses, 1), penalties: make([]Penalty, 1),
+		penaltyTerms: make([]*PenaltyTerms, 1),
+		refusals:     make([]Refusal, 1), refusalTerms: make([]*RefusalTerms, 1),
 	}}
 	f := &findings{doc: doc, broken: map[int]bool{}}
 	p := &places{findings: f, endpoints: o.Endpoints, known: map[string]*place{}, orphans: map[string]uint32{}}
 	n := &numbering{
 		task: t, compiled: map[rate.Limit]compiledLimit{},
-		extras: map[extra]uint32{{}: 0}, onlys: map[string]uint32{}, answerNumbers: map[Answers]uint32{}, penaltyNumbers: map[Penalty]uint32{},
+		extras: map[extra]uint32{{}: 0}, onlys: map[string]uint32{}, answerNumbers: map[Answers]uint32{},
+		penaltyNumbers: map[Penalty]uint32{},
 		refusalNumbers: map[Refusal]uint32{},
 	}
 	g := newGrouping(t, p, about)

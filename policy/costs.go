@@ -36,7 +36,8 @@ func (c *review) readCosts() []endpointCost {
 		switch {
 		case e.id == endpoint.Unknown || uint64(e.id) > uint64(known):
 			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
-				Field: "endpoint", Value: number(int64(e.id)), Want: fmt.Sprintf("an endpoint of the table, 1 to %d", known)})
+				Field: "endpoint", Value: number(int64(e.id)),
+				Want: fmt.Sprintf("an endpoint of the table, 1 to %d", known)})
 		case e.cost < 0:
 			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
 				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "0 or more"})
@@ -73,7 +74,8 @@ func (c *review) checkCosts(i int, id RuleID, costs []endpointCost) {
 			}
 			want := fmt.Sprintf("%d or more, the cost of %s", e.cost, s.endpointText(uint32(e.id)))
 			if whole := s.limits[r.limit].Burst; burst < whole {
-				want = fmt.Sprintf("%d or more: %s costs %d, and %d %% are what replicas have to themselves", beside(c.o.Free, e.cost), s.endpointText(uint32(e.id)), e.cost, c.o.Free)
+				want = fmt.Sprintf("%d or more: %s costs %d, and %d %% are what replicas have to themselves",
+					beside(c.o.Free, e.cost), s.endpointText(uint32(e.id)), e.cost, c.o.Free)
 				burst = whole
 			}
 			c.rule(Error, i, "cost", field, number(burst), want)

@@ -22,15 +22,21 @@ import (
 func TestDraftIsCompile(t *testing.T) {
 	rng := rand.New(rand.NewPCG(20261122, 1))
 	texts := []string{"GET /a", "GET /b/{id}", "POST /a"}
-	o := policy.CompileOptions{Endpoints: table(t, texts...), Now: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), Shared: true}
+	o := policy.CompileOptions{
+		Endpoints: table(t, texts...),
+		Now:       time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
+		Shared:    true,
+	}
 	compiled, refused, warned := 0, 0, 0
 	for round := range race.Fewer(1000) {
 		doc := randomDocument(rng, texts, o.Now)
 		doc.Source, doc.Number = "test", int64(round)
 		spoil(rng, &doc)
 		if rng.IntN(3) == 0 { // so that some have nothing wrong with them at all
-			doc = policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5, Scope: policy.Split}, {Endpoint: policy.UnknownEndpoint, Limit: 2},
-				{Endpoint: "GET /a", Project: "a", Limit: 1 + rng.Int64N(5), Scope: policy.Split}, {Endpoint: "GET /b/{id}", Limit: 3, Scope: policy.Split}}}
+			doc = policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5, Scope: policy.Split},
+				{Endpoint: policy.UnknownEndpoint, Limit: 2},
+				{Endpoint: "GET /a", Project: "a", Limit: 1 + rng.Int64N(5), Scope: policy.Split},
+				{Endpoint: "GET /b/{id}", Limit: 3, Scope: policy.Split}}}
 		}
 		want, wantProblems := policy.Compile(doc, o)
 		d := policy.NewDraft(o)
@@ -57,7 +63,8 @@ func TestDraftIsCompile(t *testing.T) {
 		o.Previous = want
 	}
 	if compiled == warned || refused == 0 || warned == 0 {
-		t.Errorf("%d documents compiled, %d of them with warnings, and %d did not, want some of each", compiled, warned, refused)
+		t.Errorf("%d documents compiled, %d of them with warnings, and %d did not, want some of each", compiled,
+			warned, refused)
 	}
 }
 
@@ -160,7 +167,8 @@ func readDraft(rng *rand.Rand, d *policy.Draft, doc policy.Document, shuffled bo
 func checkSameRules(t *testing.T, got, want *policy.Set) {
 	t.Helper()
 	if got.Version() != want.Version() || got.Number() != want.Number() || got.Len() != want.Len() {
-		t.Fatalf("version %s, number %d, %d rules, want %s, %d, %d", got.Version(), got.Number(), got.Len(), want.Version(), want.Number(), want.Len())
+		t.Fatalf("version %s, number %d, %d rules, want %s, %d, %d", got.Version(), got.Number(), got.Len(),
+			want.Version(), want.Number(), want.Len())
 	}
 	if a, b := termsByID(got), termsByID(want); !reflect.DeepEqual(a, b) {
 		t.Fatalf("terms %+v, want %+v", a, b)
@@ -175,7 +183,8 @@ func checkSameRules(t *testing.T, got, want *policy.Set) {
 			for _, tier := range tenants {
 				for _, minutes := range []time.Duration{0, 5, 20} {
 					now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC).Add(minutes * time.Minute).UnixNano()
-					if a, b := applies(got, now, m, project, tier), applies(want, now, m, project, tier); !slices.Equal(a, b) {
+					if a, b := applies(got, now, m, project, tier),
+						applies(want, now, m, project, tier); !slices.Equal(a, b) {
 						t.Fatalf("to %v of %q and %q apply %v, want %v", m, project, tier, a, b)
 					}
 				}
@@ -204,7 +213,8 @@ func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Docume
 // afterwards; what it does with those that are wrong does not depend on that.
 func TestCacheDrafts(t *testing.T) {
 	source := &streamer{}
-	c, err := policy.NewCache(policy.CacheOptions{Source: source, Compile: policy.CompileOptions{Endpoints: table(t, "GET /a")}})
+	c, err := policy.NewCache(policy.CacheOptions{Source: source,
+		Compile: policy.CompileOptions{Endpoints: table(t, "GET /a")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +226,12 @@ func TestCacheDrafts(t *testing.T) {
 		drafts int // so far
 	}{
 		{limit: 0, wrong: "limit is 0", drafts: 1},
-		{limit: 5, rules: []policy.Rule{{Endpoint: "GET /a", Limit: 1}, {Endpoint: "GET /a", Limit: 2}}, wrong: "rules[2]", drafts: 2},
+		{
+			limit:  5,
+			rules:  []policy.Rule{{Endpoint: "GET /a", Limit: 1}, {Endpoint: "GET /a", Limit: 2}},
+			wrong:  "rules[2]",
+			drafts: 2,
+		},
 		{limit: 5, rules: []policy.Rule{{Endpoint: "GET /a", Limit: 1}}, want: 5, drafts: 3},
 		{limit: 6, want: 6, drafts: 3},
 		{limit: -1, want: 6, wrong: "limit is -1", drafts: 3},
@@ -227,7 +242,8 @@ func TestCacheDrafts(t *testing.T) {
 			t.Errorf("limit %d: Reload = %v, want %q", step.limit, err, step.wrong)
 		}
 		if got := limitOf(c); got != step.want || len(source.drafts) != step.drafts {
-			t.Errorf("limit %d: in force %d after %d drafts, want %d after %d", step.limit, got, len(source.drafts), step.want, step.drafts)
+			t.Errorf("limit %d: in force %d after %d drafts, want %d after %d", step.limit, got, len(source.drafts),
+				step.want, step.drafts)
 		}
 	}
 }

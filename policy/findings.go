@@ -69,7 +69,8 @@ func (f *findings) full(code string) bool {
 
 // duplicateOf is duplicate of a rule that was found.
 func (f *findings) duplicateOf(i int, r *Rule, first int) {
-	value, want := "the second for its endpoint, project, tier and subject", fmt.Sprintf("one of this and rules[%d]", first)
+	value, want := "the second for its endpoint, project, tier and subject",
+		fmt.Sprintf("one of this and rules[%d]", first)
 	if r.Subject.Named() {
 		value = fmt.Sprintf("the second by a %v for its endpoint, project and tier", r.Subject)
 	}

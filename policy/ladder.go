@@ -34,14 +34,16 @@ import (
 //     elsewhere (Terms.Scope).
 //
 // Of more than eight tiers with rules, the eight with the most count.
-func (s *Set) LargerTiers(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
+func (s *Set) LargerTiers(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied,
+	chooser Chooser) []Guard {
 	if len(s.namedTiers) == 0 || m.Status != endpoint.Known {
 		return dst
 	}
 	p := s.projects.find(project)
 	for i, a := range applied {
 		r := &s.rows[a.Rule]
-		if a.Shadow || a.Level == LevelFallback || !ofOneProject(r.subject) || a.Level == LevelEndpointProject || a.Level == LevelAllProject {
+		if a.Shadow || a.Level == LevelFallback || !ofOneProject(r.subject) || a.Level == LevelEndpointProject ||
+			a.Level == LevelAllProject {
 			continue
 		}
 		for _, tier := range s.namedTiers {
@@ -54,7 +56,15 @@ func (s *Set) LargerTiers(dst []Guard, now int64, m endpoint.Match, project stri
 				continue
 			}
 			more := &s.extras[q.extra]
-			dst = append(dst, Guard{Of: i, ID: q.id, Rule: id, Shape: s.shapes[q.limit], Since: more.since, Before: more.before, Larger: true})
+			dst = append(dst, Guard{
+				Of:     i,
+				ID:     q.id,
+				Rule:   id,
+				Shape:  s.shapes[q.limit],
+				Since:  more.since,
+				Before: more.before,
+				Larger: true,
+			})
 		}
 	}
 	return dst

@@ -52,17 +52,21 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 		wrong("algorithm", number(int64(r.Algorithm)), oneOf(algorithmTexts))
 	} else if sound && r.Algorithm.OnCalendar() && r.Per != perDay && r.Per != perWeek && r.Per != perMonth {
 		sound = false
-		wrong("per", duration(max(r.Per, time.Second)), "24h for a day, 168h for a week or 720h for a month of the calendar")
+		wrong("per", duration(max(r.Per, time.Second)),
+			"24h for a day, 168h for a week or 720h for a month of the calendar")
 	} else if sound && r.Burst > 0 && r.Burst != r.Limit && !r.Algorithm.Counts().Drains() {
 		sound = false
-		wrong("burst", number(r.Burst), fmt.Sprintf("none, because a %v admits its limit of %d in a window and has no other burst", r.Algorithm, r.Limit))
+		wrong("burst", number(r.Burst),
+			fmt.Sprintf("none, because a %v admits its limit of %d in a window and has no other burst",
+				r.Algorithm, r.Limit))
 	}
 	if sound {
 		l, compiled := c.limit(r)
 		switch {
 		case compiled.err != nil && !l.Algorithm.Drains():
 			wrong("limit", fmt.Sprintf("%d per %s", l.Tokens, duration(l.Per)),
-				fmt.Sprintf("at most %d per %s, which a %v counts exactly", min(l.Tokens, l.Algorithm.MaxCount()), duration(min(l.Per, longestWindow)), r.Algorithm))
+				fmt.Sprintf("at most %d per %s, which a %v counts exactly", min(l.Tokens, l.Algorithm.MaxCount()),
+					duration(min(l.Per, longestWindow)), r.Algorithm))
 		case compiled.err != nil:
 			wrong("limit", fmt.Sprintf("%d per %s with burst %d", l.Tokens, duration(l.Per), l.Burst),
 				"one that counts exactly: "+oneLine(compiled.err))
@@ -108,7 +112,8 @@ func (c *ruleCheck) checkCommon(r *Rule, at *place, wrong func(field, value, wan
 		wrong("tier", text(r.Tier), "a tier in UTF-8, or none for all tiers")
 	}
 	if !r.Expires.IsZero() && (r.Expires.Year() < 1 || r.Expires.Year() > 9999) {
-		wrong("expires", fmt.Sprintf("in the year %d", r.Expires.Year()), "a time that RFC 3339 can write, up to the year 9999")
+		wrong("expires", fmt.Sprintf("in the year %d", r.Expires.Year()),
+			"a time that RFC 3339 can write, up to the year 9999")
 	}
 	if printable(r.Name) != r.Name {
 		wrong("name", text(r.Name), "printable ASCII, because clients see it in a header")
@@ -123,11 +128,14 @@ func (c *ruleCheck) checkScope(r *Rule) (want string) {
 	switch {
 	case r.Scope == Local:
 	case r.Algorithm == LeakyBucket && r.Scope == Gossip:
-		return text(Strict.String()) + ", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket"
+		return text(Strict.String()) +
+			", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket"
 	case r.Algorithm == LeakyBucket && (r.Scope == Lease || r.Scope == Sync):
-		return text(Strict.String()) + ", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
+		return text(Strict.String()) +
+			", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket"
 	case !r.Algorithm.Counts().Drains():
-		return fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket", Local, r.Algorithm)
+		return fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket",
+			Local, r.Algorithm)
 	case r.Scope.Shared() && c.o.Keeps != nil:
 		_, compiled := c.limit(r)
 		if compiled.err != nil {
@@ -224,7 +232,8 @@ func wantSeen(r *Rule) string {
 	case SubjectClaim:
 		return "a claim that tokens are read for (tokens.claims); for others, the caller stands in"
 	}
-	return "one that this process can tell apart: without regions all callers share one bucket, and where no identifier is read the address stands in"
+	return "one that this process can tell apart: without regions all callers share one bucket, and where no " +
+		"identifier is read the address stands in"
 }
 
 // wantName says which parameter or claim a limit should count by, or which subject
@@ -239,7 +248,8 @@ func (c *ruleCheck) wantName(r *Rule, at *place) string {
 	if read := (Rule{}); read.SetSubject(r.Only) != nil || read.Subject != r.Subject {
 		return wantSubject
 	}
-	if r.Subject != SubjectPath || at.want != "" || at.number == rowDefault || at.number == rowAll || c.isOrphan(at.number) {
+	if r.Subject != SubjectPath || at.want != "" || at.number == rowDefault || at.number == rowAll ||
+		c.isOrphan(at.number) {
 		return ""
 	}
 	if at.number == rowUnknown {
@@ -300,7 +310,8 @@ func (c *compiler) duplicate(i int, r *Rule, at *place, w who) {
 	}
 	first := 0
 	for n := range c.rows {
-		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject && c.isTemporary(o) == !r.Expires.IsZero() {
+		if o := &c.rows[n]; o.endpoint == at.number && o.who == w && o.subject == r.Subject &&
+			c.isTemporary(o) == !r.Expires.IsZero() {
 			first = int(c.indexes[n])
 			break
 		}
@@ -341,11 +352,13 @@ func (c *compiler) readProjects() {
 func (c *review) check() {
 	if !c.hasDefault {
 		c.found(Problem{Severity: Warning, Code: "no_default", Rule: -1, Where: "rules",
-			Field: "default", Value: "missing", Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`}, Default)
+			Field: "default", Value: "missing",
+			Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`}, Default)
 	}
 	if !c.hasUnknown {
 		c.found(Problem{Severity: Warning, Code: "no_unknown", Rule: -1, Where: "rules",
-			Field: "UNKNOWN", Value: "missing", Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`}, UnknownEndpoint)
+			Field: "UNKNOWN", Value: "missing",
+			Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`}, UnknownEndpoint)
 	}
 	costs := c.readCosts()
 	all := c.allForTenants()
@@ -370,14 +383,16 @@ func (c *review) check() {
 func (c *review) checkLockout(i int, id RuleID) {
 	s := c.set
 	r := &s.rows[id]
-	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown || !c.reads(r.endpoint) {
+	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown ||
+		!c.reads(r.endpoint) {
 		return
 	}
 	if c.isGuarded(r, SubjectIdentifierIP, SubjectIP) {
 		return
 	}
 	c.rule(Warning, i, "lockout", "subject", text(SubjectIdentifier.String()),
-		"beside it a rule by identifier_ip or ip that gives less; else one address can keep the owner of an account out")
+		"beside it a rule by identifier_ip or ip that gives less; else one address can keep the owner of an "+
+			"account out")
 }
 
 // checkPathAlone reports a rule by a path parameter that nothing else goes with.
@@ -390,7 +405,8 @@ func (c *review) checkPathAlone(i int, id RuleID) {
 		return
 	}
 	c.rule(Warning, i, "path_alone", "subject", text(c.doc.Rules[i].Only),
-		"beside it a rule by principal, ip or site that gives less; else one caller can spend what everybody has for a value, and has a new budget for each value that it makes up")
+		"beside it a rule by principal, ip or site that gives less; else one caller can spend what everybody has "+
+			"for a value, and has a new budget for each value that it makes up")
 }
 
 // isGuarded reports whether a rule by one of these subjects, which gives less in the
@@ -401,7 +417,8 @@ func (c *review) isGuarded(r *row, by ...Subject) bool {
 		for _, w := range []who{r.who, 0} {
 			for _, subject := range by {
 				guard, ok := s.of(s.group(n, w), subject)
-				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) && s.countsAll(&s.rows[guard], r) &&
+				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) &&
+					s.countsAll(&s.rows[guard], r) &&
 					faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
 					return true
 				}
@@ -427,10 +444,13 @@ func (c *review) checkIdentified() {
 	for _, id := range c.o.Identified {
 		if len(c.broken) == 0 && !slices.ContainsFunc(c.set.rows, func(r row) bool {
 			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.wall) &&
-				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll || r.endpoint == rowUnknown)
+				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll ||
+					r.endpoint == rowUnknown)
 		}) {
 			c.found(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Where: "identifiers",
-				Field: c.set.endpointText(uint32(id)), Value: "read", Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read for nothing"},
+				Field: c.set.endpointText(uint32(id)), Value: "read",
+				Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read " +
+					"for nothing"},
 				c.set.endpointText(uint32(id)))
 		}
 	}

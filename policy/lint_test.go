@@ -209,7 +209,8 @@ func TestLintCostKnowsWhatARequestResolvesTo(t *testing.T) {
 			{Endpoint: "POST /export", Limit: 10}, {Endpoint: policy.Default, Limit: 9, Subject: policy.SubjectIP},
 		}, "default"},
 		{"default of a tenant that has a rule", []policy.Rule{
-			{Endpoint: "POST /export", Project: "acme", Limit: 10}, {Endpoint: policy.Default, Project: "acme", Limit: 9},
+			{Endpoint: "POST /export", Project: "acme", Limit: 10},
+			{Endpoint: policy.Default, Project: "acme", Limit: 9},
 		}, ""},
 		{"default of a tenant whose tier has a rule", []policy.Rule{
 			{Endpoint: "POST /export", Tier: "gold", Limit: 10}, {Endpoint: policy.Default, Project: "acme", Limit: 9},
@@ -266,14 +267,20 @@ func TestLintVoidKeepsSilentWhereItDepends(t *testing.T) {
 		{"tenant's rule", []policy.Rule{with(item, acme), all}, true},
 		{"tier's rule", []policy.Rule{with(item, gold), all}, true},
 		{"all allows more at once", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Burst = 21 })}, false},
-		{"all allows more in the long run", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Limit, r.Burst = 21, 20 })}, false},
-		{"the same in other words", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Limit, r.Per, r.Burst = 1200, time.Minute, 20 })}, true},
+		{"all allows more in the long run", []policy.Rule{item,
+			with(all, func(r *policy.Rule) { r.Limit, r.Burst = 21, 20 })}, false},
+		{"the same in other words", []policy.Rule{item,
+			with(all, func(r *policy.Rule) { r.Limit, r.Per, r.Burst = 1200, time.Minute, 20 })}, true},
 		{"all only counts", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Mode = policy.Shadow })}, false},
 		{"all ends", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Expires = time.Unix(4e9, 0) })}, false},
-		{"all per another subject", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Subject = policy.SubjectIP })}, false},
-		{"all per everybody", []policy.Rule{item, with(all, func(r *policy.Rule) { r.Subject = policy.SubjectEndpoint })}, true},
-		{"some tenant has another all", []policy.Rule{item, all, with(with(all, acme), func(r *policy.Rule) { r.Limit = 99 })}, false},
-		{"some tier has another all", []policy.Rule{with(item, acme), all, with(with(all, gold), func(r *policy.Rule) { r.Limit = 99 })}, false},
+		{"all per another subject", []policy.Rule{item,
+			with(all, func(r *policy.Rule) { r.Subject = policy.SubjectIP })}, false},
+		{"all per everybody", []policy.Rule{item,
+			with(all, func(r *policy.Rule) { r.Subject = policy.SubjectEndpoint })}, true},
+		{"some tenant has another all", []policy.Rule{item, all,
+			with(with(all, acme), func(r *policy.Rule) { r.Limit = 99 })}, false},
+		{"some tier has another all", []policy.Rule{with(item, acme), all,
+			with(with(all, gold), func(r *policy.Rule) { r.Limit = 99 })}, false},
 		{"the tenant's all", []policy.Rule{with(item, acme), with(all, acme)}, true},
 	}
 	for _, tt := range tests {
@@ -367,15 +374,21 @@ func TestLintLockout(t *testing.T) {
 		rules []policy.Rule
 		want  int
 	}{
-		"alone":                         {[]policy.Rule{byName}, 1},
-		"with the pair":                 {guard(func(*policy.Rule) {}), 0},
-		"with the address":              {guard(func(r *policy.Rule) { r.Subject = policy.SubjectIP }), 0},
-		"with the address at default":   {guard(func(r *policy.Rule) { r.Endpoint, r.Subject = policy.Default, policy.SubjectIP }), 0},
-		"with the pair at all":          {guard(func(r *policy.Rule) { r.Endpoint = policy.All }), 0},
-		"with the pair elsewhere":       {guard(func(r *policy.Rule) { r.Endpoint = "POST /v1/orders" }), 1},
-		"with the principal":            {guard(func(r *policy.Rule) { r.Subject = policy.SubjectPrincipal }), 1},
-		"with as much":                  {guard(func(r *policy.Rule) { r.Limit = 100 }), 1},
-		"with a loose guard":            {guard(func(r *policy.Rule) { r.Subject, r.Per = policy.SubjectIP, time.Second }), 1},
+		"alone":            {[]policy.Rule{byName}, 1},
+		"with the pair":    {guard(func(*policy.Rule) {}), 0},
+		"with the address": {guard(func(r *policy.Rule) { r.Subject = policy.SubjectIP }), 0},
+		"with the address at default": {guard(func(r *policy.Rule) {
+			r.Endpoint, r.Subject = policy.Default,
+				policy.SubjectIP
+		}), 0},
+		"with the pair at all":    {guard(func(r *policy.Rule) { r.Endpoint = policy.All }), 0},
+		"with the pair elsewhere": {guard(func(r *policy.Rule) { r.Endpoint = "POST /v1/orders" }), 1},
+		"with the principal":      {guard(func(r *policy.Rule) { r.Subject = policy.SubjectPrincipal }), 1},
+		"with as much":            {guard(func(r *policy.Rule) { r.Limit = 100 }), 1},
+		"with a loose guard": {guard(func(r *policy.Rule) {
+			r.Subject, r.Per = policy.SubjectIP,
+				time.Second
+		}), 1},
 		"with a guard in shadow":        {guard(func(r *policy.Rule) { r.Mode = policy.Shadow }), 1},
 		"with a guard that has expired": {guard(func(r *policy.Rule) { r.Expires = time.Unix(1, 0) }), 1},
 		"with a guard for one project":  {guard(func(r *policy.Rule) { r.Project = "acme" }), 1},
@@ -384,7 +397,8 @@ func TestLintLockout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := 0
-			for _, p := range policy.Lint(policy.Document{Rules: c.rules}, policy.CompileOptions{Endpoints: endpoints, Identified: []endpoint.ID{login}}) {
+			for _, p := range policy.Lint(policy.Document{Rules: c.rules},
+				policy.CompileOptions{Endpoints: endpoints, Identified: []endpoint.ID{login}}) {
 				if p.Code == "lockout" && p.Severity == policy.Warning && p.Rule == 0 {
 					got++
 				}
@@ -394,8 +408,12 @@ func TestLintLockout(t *testing.T) {
 			}
 		})
 	}
-	unread := policy.CompileOptions{Endpoints: endpoints, Unseen: []policy.Subject{policy.SubjectIdentifier, policy.SubjectIdentifierIP}}
-	if text := policy.Lint(policy.Document{Rules: []policy.Rule{byName}}, unread).String(); strings.Contains(text, "lockout") {
+	unread := policy.CompileOptions{
+		Endpoints: endpoints,
+		Unseen:    []policy.Subject{policy.SubjectIdentifier, policy.SubjectIdentifierIP},
+	}
+	if text := policy.Lint(policy.Document{Rules: []policy.Rule{byName}},
+		unread).String(); strings.Contains(text, "lockout") {
 		t.Errorf("where no body is read Lint says\n%s\nwant nothing of locking out", text)
 	}
 }
@@ -408,16 +426,32 @@ func TestLintUnusedIdentifiers(t *testing.T) {
 		rule policy.Rule
 		want bool
 	}{
-		"by address":            {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIP}, true},
-		"by the pair":           {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifierIP}, false},
-		"by name, everywhere":   {policy.Rule{Endpoint: policy.All, Limit: 1, Subject: policy.SubjectIdentifier}, false},
-		"by name, at default":   {policy.Rule{Endpoint: policy.Default, Limit: 1, Subject: policy.SubjectIdentifier, Project: "acme"}, false},
-		"by name, elsewhere":    {policy.Rule{Endpoint: "POST /v1/orders", Limit: 1, Subject: policy.SubjectIdentifier}, true},
-		"by name, in the past":  {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifier, Expires: time.Unix(1, 0)}, true},
-		"by name, tried shadow": {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIdentifier, Mode: policy.Shadow}, false},
+		"by address": {policy.Rule{Endpoint: "POST /v1/login", Limit: 1, Subject: policy.SubjectIP}, true},
+		"by the pair": {policy.Rule{Endpoint: "POST /v1/login", Limit: 1,
+			Subject: policy.SubjectIdentifierIP}, false},
+		"by name, everywhere": {policy.Rule{Endpoint: policy.All, Limit: 1, Subject: policy.SubjectIdentifier},
+			false},
+		"by name, at default": {policy.Rule{Endpoint: policy.Default, Limit: 1, Subject: policy.SubjectIdentifier,
+			Project: "acme"}, false},
+		"by name, elsewhere": {policy.Rule{Endpoint: "POST /v1/orders", Limit: 1, Subject: policy.SubjectIdentifier},
+			true},
+		"by name, in the past": {policy.Rule{
+			Endpoint: "POST /v1/login",
+			Limit:    1,
+			Subject:  policy.SubjectIdentifier,
+			Expires:  time.Unix(1, 0),
+		}, true},
+		"by name, tried shadow": {policy.Rule{
+			Endpoint: "POST /v1/login",
+			Limit:    1,
+			Subject:  policy.SubjectIdentifier,
+			Mode:     policy.Shadow,
+		}, false},
 	} {
 		text := policy.Lint(policy.Document{Rules: []policy.Rule{c.rule}}, o).String()
-		if got := strings.Contains(text, "identifiers: POST /v1/login is read, want a rule by identifier_ip or identifier that applies there"); got != c.want {
+		if got := strings.Contains(text,
+			"identifiers: POST /v1/login is read, want a rule by identifier_ip or identifier that applies "+
+				"there"); got != c.want {
 			t.Errorf("%s: Lint says\n%s\nunused: %v, want %v", name, text, got, c.want)
 		}
 	}

@@ -187,7 +187,8 @@ func (s *Set) Moved(now int64, project, tier string) int64 {
 // that Moved knows. Rules whose bucket is not the project's alone have none: a
 // budget by address is shared with other tiers' callers. Nor has one that LargerTiers
 // appended to dst already: a bucket counts by one limit.
-func (s *Set) EarlierTiers(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied, chooser Chooser) []Guard {
+func (s *Set) EarlierTiers(dst []Guard, now int64, m endpoint.Match, project string, applied []Applied,
+	chooser Chooser) []Guard {
 	p := s.projects.find(project)
 	own, larger := s.moves[p], dst
 	for i, a := range applied {
@@ -234,7 +235,8 @@ func ofOneProject(s Subject) bool {
 // ruling finds the rule that would be in force for a subject if the project were
 // in a tier, among those for every endpoint or the others. Without a chooser it
 // may be one that is enforced for a share.
-func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subject, every bool, chooser Chooser) (RuleID, bool) {
+func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subject, every bool,
+	chooser Chooser) (RuleID, bool) {
 	var at [levels]group
 	s.locateFor(&at, m, p, tier)
 	from, to := LevelEndpointProject, LevelUnknown
@@ -247,7 +249,8 @@ func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subjec
 		}
 		for id := RuleID(at[level] - 1); ; id++ {
 			r := &s.rows[id]
-			if r.subject == subject && s.live(r, now) && (r.mode == Enforce || r.mode == partly && (chooser == nil || chooser.Chosen(id))) {
+			if r.subject == subject && s.live(r, now) &&
+				(r.mode == Enforce || r.mode == partly && (chooser == nil || chooser.Chosen(id))) {
 				return id, true
 			}
 			if r.last {

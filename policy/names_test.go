@@ -26,7 +26,8 @@ func TestNamesNumberWhatAMapWould(t *testing.T) {
 			}
 			for name, number := range want {
 				if got := table.find(name); got != number || string(table.name(number)) != name {
-					t.Fatalf("find(%q) = %d, name(%d) = %q, want %d and the name", name, got, number, table.name(number), number)
+					t.Fatalf("find(%q) = %d, name(%d) = %q, want %d and the name", name, got, number,
+						table.name(number), number)
 				}
 			}
 			for i := range n {

@@ -120,7 +120,8 @@ func (c *dating) formerRules() former {
 	for id := range prev.Len() {
 		if !c.kept[id] && prev.isInForce(RuleID(id), c.wall) {
 			old := prev.Terms(RuleID(id))
-			gone.add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before}, old.Shape.Settled(c.now, old.Before)}, c.now)
+			gone.add(old.ID, formerRule{ruleWas{old.Shape, old.Since, old.Before},
+				old.Shape.Settled(c.now, old.Before)}, c.now)
 		}
 	}
 	if len(gone.rules) > 0 {

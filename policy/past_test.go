@@ -58,7 +58,8 @@ func TestTermsBefore(t *testing.T) {
 			got += fmt.Sprintf(" %d", p.Shape.Burst())
 		}
 		if terms.Since != since || got != "" && got[1:] != step.want || got == "" && step.want != "" {
-			t.Errorf("step %d: Since = %v, Before =%s, want %v, %s", i, time.Unix(0, terms.Since).Sub(base), got, step.since, step.want)
+			t.Errorf("step %d: Since = %v, Before =%s, want %v, %s", i, time.Unix(0, terms.Since).Sub(base), got,
+				step.since, step.want)
 		}
 	}
 }
@@ -110,10 +111,12 @@ func TestFormerRulesAreBounded(t *testing.T) {
 		return known, unknown, none
 	}
 	if known, unknown, none := count(2 * time.Second); known != 1<<16+1 || unknown != 70_000-1<<16 || none != 0 {
-		t.Errorf("soon after, %d rules know what they were, %d not, and %d were nothing, want %d, %d, 0", known, unknown, none, 1<<16+1, 70_000-1<<16)
+		t.Errorf("soon after, %d rules know what they were, %d not, and %d were nothing, want %d, %d, 0", known,
+			unknown, none, 1<<16+1, 70_000-1<<16)
 	}
 	if known, unknown, none := count(time.Minute); known != 1 || unknown != 0 || none != 70_000 {
-		t.Errorf("a minute after, %d rules know what they were, %d not, and %d were nothing, want 1, 0, 70000", known, unknown, none)
+		t.Errorf("a minute after, %d rules know what they were, %d not, and %d were nothing, want 1, 0, 70000", known,
+			unknown, none)
 	}
 }
 
@@ -143,7 +146,8 @@ func TestReloadInAnyOrder(t *testing.T) {
 		}
 		for id, terms := range want {
 			before, wantBefore := got[id].Before, terms.Before
-			if got[id].Since != terms.Since || (before == nil) != (wantBefore == nil) || before != nil && before.Window != wantBefore.Window {
+			if got[id].Since != terms.Since || (before == nil) != (wantBefore == nil) ||
+				before != nil && before.Window != wantBefore.Window {
 				t.Fatalf("in another order rule %x has Terms %+v, want %+v", id, got[id], terms)
 			}
 		}
@@ -166,7 +170,8 @@ func TestSettled(t *testing.T) {
 	of := func(previous *policy.Set, limit int64, per time.Duration, algorithm policy.Algorithm) *policy.Set {
 		now = now.Add(time.Minute)
 		rule := policy.Rule{Endpoint: policy.All, Limit: limit, Per: per, Burst: limit, Algorithm: algorithm}
-		return compile(t, policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Previous: previous, Now: now})
+		return compile(t, policy.Document{Rules: []policy.Rule{rule}},
+			policy.CompileOptions{Previous: previous, Now: now})
 	}
 	hour := of(nil, 5, time.Hour, policy.TokenBucket)
 	second := of(hour, 5, time.Second, policy.TokenBucket)

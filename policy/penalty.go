@@ -75,7 +75,8 @@ func (p Penalty) Terms() (*PenaltyTerms, error) {
 		}
 	}
 	switch {
-	case errs != [4]error{}, len(words) > 0, t.After < 1, t.After > MaxPenaltyAfter, t.Within < time.Second, t.Within > maxPenaltyWithin,
+	case errs != [4]error{}, len(words) > 0, t.After < 1, t.After > MaxPenaltyAfter, t.Within < time.Second,
+		t.Within > maxPenaltyWithin,
 		t.For < time.Second, t.UpTo < t.For, t.UpTo > maxPenalty:
 		return nil, wrong
 	}
@@ -124,7 +125,8 @@ func (s *Set) PenaltyOf(id RuleID) *PenaltyTerms {
 
 // checkAfterwards reports what is wrong with what a rule counts by answers, and with its penalty.
 func checkAfterwards(r *Rule, wrong func(field, value, want string)) {
-	if statuses, err := r.CountWhen.Statuses(); err != nil || len(r.CountWhen) > maxAnswers || statuses != nil && !written(r.CountWhen) {
+	if statuses, err := r.CountWhen.Statuses(); err != nil || len(r.CountWhen) > maxAnswers ||
+		statuses != nil && !written(r.CountWhen) {
 		wrong("count_when", text(string(r.CountWhen)), wantAnswers)
 	}
 	if terms, err := r.Penalty.Terms(); err != nil {
@@ -147,7 +149,8 @@ func (c *advice) notePenalty(i int, r *Rule) {
 		return
 	}
 	if r.Mode == Shadow && !c.full("penalty_in_shadow") {
-		c.rule(Note, i, "penalty_in_shadow", "penalty", text(string(r.Penalty)), "mode enforce: a rule in shadow denies nobody, so nobody is blocked")
+		c.rule(Note, i, "penalty_in_shadow", "penalty", text(string(r.Penalty)),
+			"mode enforce: a rule in shadow denies nobody, so nobody is blocked")
 	}
 	if terms.Addresses && !c.full("penalty_for_addresses") {
 		c.rule(Note, i, "penalty_for_addresses", "penalty", text(string(r.Penalty)),
@@ -155,6 +158,7 @@ func (c *advice) notePenalty(i int, r *Rule) {
 	}
 	if r.Scope != Local && !c.full("penalty_per_replica") {
 		c.rule(Note, i, "penalty_per_replica", "penalty", text(string(r.Penalty)),
-			fmt.Sprintf("to know that each gateway counts denials for itself, and blocks for itself, while the limit of scope %v is one for all", r.Scope))
+			fmt.Sprintf("to know that each gateway counts denials for itself, and blocks for itself, while the "+
+				"limit of scope %v is one for all", r.Scope))
 	}
 }

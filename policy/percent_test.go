@@ -19,7 +19,8 @@ func subjectBytes(i int) []byte {
 // percentSet compiles a rule for each percentage of one place.
 func percentSet(t *testing.T, ep string, percent int64) (*policy.Set, policy.RuleID) {
 	t.Helper()
-	set := compile(t, policy.Document{Rules: []policy.Rule{{Endpoint: ep, Limit: 1, EnforcePercent: percent}}}, policy.CompileOptions{})
+	set := compile(t, policy.Document{Rules: []policy.Rule{{Endpoint: ep, Limit: 1, EnforcePercent: percent}}},
+		policy.CompileOptions{})
 	return set, 0
 }
 
@@ -100,7 +101,8 @@ func TestPercentOfModes(t *testing.T) {
 		{policy.Rule{Endpoint: policy.Default, Limit: 1, EnforcePercent: 99, Mode: policy.Shadow}, 100, false},
 	} {
 		set := compile(t, policy.Document{Rules: []policy.Rule{tt.rule}}, policy.CompileOptions{})
-		if got, enforced := set.Percent(0), set.Enforces(0, subjectBytes(1)); got != tt.percent || enforced != tt.enforced {
+		if got, enforced := set.Percent(0), set.Enforces(0, subjectBytes(1)); got != tt.percent ||
+			enforced != tt.enforced {
 			t.Errorf("%+v: Percent = %d, Enforces = %v, want %d, %v", tt.rule, got, enforced, tt.percent, tt.enforced)
 		}
 		if mode := set.Terms(0).Mode; mode != tt.rule.Mode {

@@ -54,7 +54,8 @@ func TestPrecedencePicture(t *testing.T) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s shows something else than what happens, want it drawn anew: go test ./policy -run Picture -update", path)
+		t.Errorf("%s shows something else than what happens, want it drawn anew: go test ./policy -run Picture -update",
+			path)
 	}
 }
 
@@ -92,9 +93,13 @@ func draw(set *policy.Set, story []policy.Considered) []byte {
 <rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>
 `, width, height, width-1, height-1)
 	text(&b, "word head", left, 30, "GET /v1/items/7, with a key of project acme, which is in tier gold")
-	text(&b, "quiet", left, 52, "Each column is searched from the top; the first rule that is found holds. Rules for * hold besides.")
+	text(&b, "quiet", left, 52,
+		"Each column is searched from the top; the first rule that is found holds. Rules for * hold besides.")
 	for column, subject := range subjects {
-		text(&b, "word head", x(column), top-14, map[policy.Subject]string{policy.SubjectPrincipal: "per principal: the key", policy.SubjectIP: "per ip: the address"}[subject])
+		text(&b, "word head", x(column), top-14, map[policy.Subject]string{
+			policy.SubjectPrincipal: "per principal: the key",
+			policy.SubjectIP:        "per ip: the address",
+		}[subject])
 	}
 	for row, rung := range rungs {
 		text(&b, "word", left, y(row)+21, rung.endpoint)
@@ -104,7 +109,8 @@ func draw(set *policy.Set, story []policy.Considered) []byte {
 		}
 	}
 	text(&b, "quiet", left, y(7)-8, "and besides")
-	text(&b, "quiet", left, height-14, "All that hold are decided together: the request takes from every one of their buckets, or from none.")
+	text(&b, "quiet", left, height-14,
+		"All that hold are decided together: the request takes from every one of their buckets, or from none.")
 	b.WriteString("</svg>\n")
 	return b.Bytes()
 }
@@ -119,7 +125,8 @@ func y(row int) int {
 }
 
 // cell shows what one level has for one subject.
-func cell(b *bytes.Buffer, set *policy.Set, story []policy.Considered, x, y int, level policy.Level, subject policy.Subject) {
+func cell(b *bytes.Buffer, set *policy.Set, story []policy.Considered, x, y int, level policy.Level,
+	subject policy.Subject) {
 	var found []policy.Considered
 	for _, c := range story {
 		if c.Level == level && c.Subject == subject && c.Found {
@@ -147,12 +154,15 @@ func cell(b *bytes.Buffer, set *policy.Set, story []policy.Considered, x, y int,
 		if c.Applies {
 			box, word = "holds", "light"
 		}
-		fmt.Fprintf(b, "<rect class=%q x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"><title>%s</title></rect>\n", box, at, y+3, width-6, high-6, html.EscapeString(c.Why))
+		fmt.Fprintf(b,
+			"<rect class=%q x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\"><title>%s</title></rect>\n", box, at,
+			y+3, width-6, high-6, html.EscapeString(c.Why))
 		text(b, word, at+10, y+21, says)
 		at, left = at+width, left-width
 	}
 }
 
 func text(b *bytes.Buffer, class string, x, y int, words string) {
-	fmt.Fprintf(b, "<text class=%q x=\"%d\" y=\"%d\">%s</text>\n", class, x, y, html.EscapeString(strings.TrimSpace(words)))
+	fmt.Fprintf(b, "<text class=%q x=\"%d\" y=\"%d\">%s</text>\n", class, x, y,
+		html.EscapeString(strings.TrimSpace(words)))
 }

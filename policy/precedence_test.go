@@ -32,7 +32,8 @@ func (c caller) isChosen(r policy.Rule) bool {
 
 // specify is the slow and obvious twin of Set.Resolve: it reads the package documentation with
 // a linear scan of the document for every subject and level.
-func specify(doc policy.Document, now time.Time, endpointText, project, tier string, chosen func(policy.Rule) bool) map[policy.Level][]policy.Rule {
+func specify(doc policy.Document, now time.Time, endpointText, project, tier string,
+	chosen func(policy.Rule) bool) map[policy.Level][]policy.Rule {
 	if tier == "" {
 		tier = doc.Projects[project]
 	}
@@ -182,7 +183,8 @@ func TestResolveAgainstTheSpecification(t *testing.T) {
 }
 
 // checkConsidered: what applies according to Consider is what Resolve says.
-func checkConsidered(t *testing.T, set *policy.Set, applied []policy.Applied, now int64, m endpoint.Match, project, tier string, caller caller) {
+func checkConsidered(t *testing.T, set *policy.Set, applied []policy.Applied, now int64, m endpoint.Match,
+	project, tier string, caller caller) {
 	t.Helper()
 	var got []policy.Applied
 	for _, c := range set.ConsiderFor(now, m, project, tier, caller) {

@@ -40,7 +40,8 @@ func TestPredecessorIsPrevious(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 		var one, other *Set
-		algorithms := []Algorithm{TokenBucket, TokenBucket, TokenBucket, LeakyBucket, FixedWindow, SlidingWindow, SlidingLog}
+		algorithms := []Algorithm{TokenBucket, TokenBucket, TokenBucket, LeakyBucket, FixedWindow,
+			SlidingWindow, SlidingLog}
 		for step := range 60 {
 			now = now.Add(time.Duration(rng.Int64N(int64(20 * time.Second))))
 			doc := Document{Projects: map[string]string{}, Rules: []Rule{{Endpoint: Default, Limit: 100}}}
@@ -84,18 +85,22 @@ func TestPredecessorIsPrevious(t *testing.T) {
 			}
 			one = next
 			if one.Since() != other.Since() || one.Settled(one.Since()) != other.Settled(one.Since()) {
-				t.Errorf("seed %d, step %d: since %d until %d, want %d until %d", seed, step, other.Since(), other.Settled(one.Since()), one.Since(), one.Settled(one.Since()))
+				t.Errorf("seed %d, step %d: since %d until %d, want %d until %d", seed, step, other.Since(),
+					other.Settled(one.Since()), one.Since(), one.Settled(one.Since()))
 			}
 			for id := range RuleID(one.Len()) {
 				want, got := one.Terms(id), other.Terms(id)
-				if a, b := pastText(want.Before), pastText(got.Before); want.Since != got.Since || want.ID != got.ID || a != b {
-					t.Fatalf("seed %d, step %d, rule %d: since %d after%s, want %d after%s", seed, step, id, got.Since, b, want.Since, a)
+				if a, b := pastText(want.Before), pastText(got.Before); want.Since != got.Since ||
+					want.ID != got.ID || a != b {
+					t.Fatalf("seed %d, step %d, rule %d: since %d after%s, want %d after%s", seed, step, id, got.Since,
+						b, want.Since, a)
 				}
 			}
 			if want, got := movesText(one), movesText(other); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, step %d: moves %v, want %v", seed, step, got, want)
 			}
-			if want, got := one.former, other.former; len(want.rules) != len(got.rules) || want.unknownUntil != got.unknownUntil {
+			if want, got := one.former, other.former; len(want.rules) != len(got.rules) ||
+				want.unknownUntil != got.unknownUntil {
 				t.Fatalf("seed %d, step %d: remembers %d rules, want %d", seed, step, len(got.rules), len(want.rules))
 			}
 		}
@@ -133,7 +138,10 @@ func TestReadPredecessorRefuses(t *testing.T) {
 
 // FuzzReadPredecessor: whatever is read, the next Set compiles.
 func FuzzReadPredecessor(f *testing.F) {
-	doc := Document{Rules: []Rule{{Endpoint: Default, Limit: 100}, {Endpoint: Default, Project: "p", Limit: 3}}, Projects: map[string]string{"p": "t"}}
+	doc := Document{
+		Rules:    []Rule{{Endpoint: Default, Limit: 100}, {Endpoint: Default, Project: "p", Limit: 3}},
+		Projects: map[string]string{"p": "t"},
+	}
 	set, _ := Compile(doc, CompileOptions{})
 	var file bytes.Buffer
 	if err := set.Save(&file, 1, 1); err != nil {

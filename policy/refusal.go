@@ -56,7 +56,14 @@ const (
 	bodyStatus
 )
 
-var bodyValues = []string{bodyRetryAfter: "retry_after", bodyRule: "rule", bodyLimit: "limit", bodyPer: "per", bodyBurst: "burst", bodyStatus: "status"}
+var bodyValues = []string{
+	bodyRetryAfter: "retry_after",
+	bodyRule:       "rule",
+	bodyLimit:      "limit",
+	bodyPer:        "per",
+	bodyBurst:      "burst",
+	bodyStatus:     "status",
+}
 
 const (
 	// maxRefusal is the longest Refusal in bytes.
@@ -70,7 +77,8 @@ const (
 	withoutFields = "without fields"
 
 	wantRefusal = `"503", "without fields" and "as MEDIA/TYPE: BODY", or those of them that are meant, in this order, of 2048 bytes at most`
-	wantMedia   = "text/plain, text/html, application/json, application/xml, or one of application that ends in +json or +xml"
+	wantMedia   = "text/plain, text/html, application/json, application/xml, or one of application that ends in " +
+		"+json or +xml"
 )
 
 // Refusal writes t.
@@ -166,7 +174,8 @@ func (t *RefusalTerms) ContentType() string {
 // parse reads Body, and reports what it wants if that is not right.
 func (t *RefusalTerms) parse() (want string) {
 	body := t.Body
-	if !utf8.ValidString(body) || strings.ContainsFunc(body, func(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }) {
+	if !utf8.ValidString(body) || strings.ContainsFunc(body,
+		func(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }) {
 		return "a body in UTF-8, without control characters but for line feeds and tabs"
 	}
 	begin := 0 // of the text before the next value
@@ -183,7 +192,8 @@ func (t *RefusalTerms) parse() (want string) {
 		}
 		value := slices.Index(bodyValues[1:], body[i+1:end]) + 1
 		if value == 0 {
-			return fmt.Sprintf("in braces one of %s; %s is none", strings.Join(bodyValues[1:], ", "), text(body[i+1:end]))
+			return fmt.Sprintf("in braces one of %s; %s is none", strings.Join(bodyValues[1:], ", "),
+				text(body[i+1:end]))
 		}
 		t.parts = append(t.parts, bodyPart{text: body[begin:i]}, bodyPart{value: bodyValue(value)})
 		i, begin = end, end+1
@@ -281,6 +291,7 @@ func (c *ruleCheck) checkRefusal(r *Rule, wrong func(field, value, want string))
 	case terms.Refusal() != r.Refusal:
 		wrong("refusal", text(string(r.Refusal)), text(string(terms.Refusal()))+", which is how it is written")
 	case len(c.set.refusals) > maxRefusals:
-		wrong("refusal", text(string(r.Refusal)), fmt.Sprintf("one of the others: there are %d different ones, the most that rules may have", maxRefusals))
+		wrong("refusal", text(string(r.Refusal)),
+			fmt.Sprintf("one of the others: there are %d different ones, the most that rules may have", maxRefusals))
 	}
 }

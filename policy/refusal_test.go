@@ -28,14 +28,19 @@ func TestRefusals(t *testing.T) {
 		"as text/plain: Later.":    {"as text/plain: Later.", 429, false, "text/plain; charset=utf-8", "Later."},
 		"429 as text/plain:Later.": {"as text/plain: Later.", 429, false, "text/plain; charset=utf-8", "Later."},
 		"503 without fields as application/json: {\"wait\":{retry_after},\"a\":{}}": {
-			"503 without fields as application/json: {\"wait\":{retry_after},\"a\":{}}", 503, true, "application/json", `{"wait":2,"a":{}}`},
+			"503 without fields as application/json: {\"wait\":{retry_after},\"a\":{}}", 503, true, "application/json",
+			`{"wait":2,"a":{}}`},
 		"as text/plain: {status} {rule}: {limit} per {per} s, {burst} at once, {retry_after} s": {
-			"as text/plain: {status} {rule}: {limit} per {per} s, {burst} at once, {retry_after} s", 429, false, "text/plain; charset=utf-8",
+			"as text/plain: {status} {rule}: {limit} per {per} s, {burst} at once, {retry_after} s", 429, false,
+			"text/plain; charset=utf-8",
 			`429 a "<b>": 5 per 3600 s, 7 at once, 2 s`},
 		"as text/html: <p>{rule}</p><style>p{color:red}</style>\n": {
-			"as text/html: <p>{rule}</p><style>p{color:red}</style>", 429, false, "text/html; charset=utf-8", "<p>a &#34;&lt;b&gt;&#34;</p><style>p{color:red}</style>"},
-		`as application/vnd.acme+json: {"rule":"{rule}"}`: {`as application/vnd.acme+json: {"rule":"{rule}"}`, 429, false, "application/vnd.acme+json", `{"rule":"a \"<b>\""}`},
-		"as application/xml: <e rule='{rule}'/>":          {"as application/xml: <e rule='{rule}'/>", 429, false, "application/xml; charset=utf-8", "<e rule='a &#34;&lt;b&gt;&#34;'/>"},
+			"as text/html: <p>{rule}</p><style>p{color:red}</style>", 429, false, "text/html; charset=utf-8",
+			"<p>a &#34;&lt;b&gt;&#34;</p><style>p{color:red}</style>"},
+		`as application/vnd.acme+json: {"rule":"{rule}"}`: {`as application/vnd.acme+json: {"rule":"{rule}"}`, 429,
+			false, "application/vnd.acme+json", `{"rule":"a \"<b>\""}`},
+		"as application/xml: <e rule='{rule}'/>": {"as application/xml: <e rule='{rule}'/>", 429, false,
+			"application/xml; charset=utf-8", "<e rule='a &#34;&lt;b&gt;&#34;'/>"},
 	} {
 		var r policy.Refusal
 		if err := r.UnmarshalText([]byte(text)); err != nil || r != want.written {
@@ -43,7 +48,8 @@ func TestRefusals(t *testing.T) {
 			continue
 		}
 		terms, err := r.Terms()
-		if err != nil || terms.Status != want.status || terms.Hidden != want.hidden || terms.Media != "" && terms.ContentType() != want.contentType || (terms.Media == "") != (want.contentType == "") {
+		if err != nil || terms.Status != want.status || terms.Hidden != want.hidden || terms.Media != "" &&
+			terms.ContentType() != want.contentType || (terms.Media == "") != (want.contentType == "") {
 			t.Errorf("%q is %+v, %v, want %+v", text, terms, err, want)
 		}
 		rule := policy.Rule{Name: `a "<b>"`, Limit: 5, Per: time.Hour, Burst: 7}
@@ -52,13 +58,17 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"429", "404", "503503", "503 503", "with fields", "without fields 503", "as", "as text/plain", "as text/plain:", "as text/plain: \n", "as image/png: x",
-		"as text/css: x", "as application/+json: 1", "as text/x+json: 1", "as application/a b+json: 1", "as TEXT/PLAIN: x", "as text/plain: {retry_afer}",
-		"as text/plain: a\x00b", "as text/plain: a\rb", "as text/plain: \xff", "as application/json: {", `as application/json: {"a": {rule}}`,
+		"429", "404", "503503", "503 503", "with fields", "without fields 503", "as", "as text/plain", "as text/plain:",
+		"as text/plain: \n", "as image/png: x",
+		"as text/css: x", "as application/+json: 1", "as text/x+json: 1", "as application/a b+json: 1",
+		"as TEXT/PLAIN: x", "as text/plain: {retry_afer}",
+		"as text/plain: a\x00b", "as text/plain: a\rb", "as text/plain: \xff", "as application/json: {",
+		`as application/json: {"a": {rule}}`,
 		"as text/plain: " + strings.Repeat("x", 2048), "as text/plain; charset=latin1: x", "later as text/plain: x",
 	} {
 		r := policy.Refusal("503")
-		if err := r.UnmarshalText([]byte(text)); err == nil || r != "503" || !strings.Contains(err.Error(), "refusal is ") || !strings.Contains(err.Error(), ", want ") {
+		if err := r.UnmarshalText([]byte(text)); err == nil || r != "503" ||
+			!strings.Contains(err.Error(), "refusal is ") || !strings.Contains(err.Error(), ", want ") {
 			t.Errorf("%q is read as %q, %v, want an error that says what would be right", text, r, err)
 		}
 	}
@@ -67,7 +77,8 @@ func TestRefusals(t *testing.T) {
 // FuzzRefusal: what is read is written in one way, which is read to the same; whatever a rule is
 // called, the body is as its type has it.
 func FuzzRefusal(f *testing.F) {
-	for _, seed := range []string{"503", "without fields", "503 without fields as text/html: <p>{rule}</p>", `as application/json: {"a":"{rule}","b":{retry_after}}`, "as text/plain: {{limit}} {per}"} {
+	for _, seed := range []string{"503", "without fields", "503 without fields as text/html: <p>{rule}</p>",
+		`as application/json: {"a":"{rule}","b":{retry_after}}`, "as text/plain: {{limit}} {per}"} {
 		f.Add(seed, `a\"<'&>`)
 	}
 	f.Fuzz(func(t *testing.T, text, name string) {
@@ -112,9 +123,12 @@ func TestRefusalsOfRules(t *testing.T) {
 		rule policy.Rule
 		want string
 	}{
-		"block":             {policy.Rule{Endpoint: policy.All, Mode: policy.Block, Refusal: "503"}, `refusal is "503", want none, because mode is block`},
-		"written otherwise": {policy.Rule{Endpoint: policy.Default, Limit: 1, Refusal: "429 without fields"}, `refusal is "429 without fields", want "without fields", which is how it is written`},
-		"nonsense":          {policy.Rule{Endpoint: policy.Default, Limit: 1, Refusal: "as text/plain: {x}"}, `in braces one of retry_after, rule, limit, per, burst, status; "x" is none`},
+		"block": {policy.Rule{Endpoint: policy.All, Mode: policy.Block, Refusal: "503"},
+			`refusal is "503", want none, because mode is block`},
+		"written otherwise": {policy.Rule{Endpoint: policy.Default, Limit: 1, Refusal: "429 without fields"},
+			`refusal is "429 without fields", want "without fields", which is how it is written`},
+		"nonsense": {policy.Rule{Endpoint: policy.Default, Limit: 1, Refusal: "as text/plain: {x}"},
+			`in braces one of retry_after, rule, limit, per, burst, status; "x" is none`},
 	} {
 		if got := codes(c.rule); len(got) != 1 || !strings.Contains(got[0], c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -122,17 +136,25 @@ func TestRefusalsOfRules(t *testing.T) {
 	}
 	var many []policy.Rule
 	for i := range 1025 {
-		many = append(many, policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint(i), Limit: 1, Refusal: policy.Refusal(fmt.Sprintf("as text/plain: %d", i))})
+		many = append(many, policy.Rule{
+			Endpoint: policy.Default,
+			Project:  fmt.Sprint(i),
+			Limit:    1,
+			Refusal:  policy.Refusal(fmt.Sprintf("as text/plain: %d", i)),
+		})
 	}
 	if got := codes(many[:1024]...); len(got) != 0 {
 		t.Errorf("1024 different ones: %q", got[0])
 	}
-	if got := codes(append(many, many[7])...); len(got) < 1 || !strings.Contains(got[0], "there are 1024 different ones, the most that rules may have") {
+	if got := codes(append(many, many[7])...); len(got) < 1 ||
+		!strings.Contains(got[0], "there are 1024 different ones, the most that rules may have") {
 		t.Errorf("1025 different ones: %q", got)
 	}
 
-	a, b := policy.Rule{Endpoint: policy.Default, Limit: 1}, policy.Rule{Endpoint: policy.Default, Limit: 1, Refusal: "503"}
-	if (policy.Document{Rules: []policy.Rule{a}}).Fingerprint() == (policy.Document{Rules: []policy.Rule{b}}).Fingerprint() {
+	a, b := policy.Rule{Endpoint: policy.Default, Limit: 1},
+		policy.Rule{Endpoint: policy.Default, Limit: 1, Refusal: "503"}
+	if (policy.Document{Rules: []policy.Rule{a}}).Fingerprint() ==
+		(policy.Document{Rules: []policy.Rule{b}}).Fingerprint() {
 		t.Error("a refusal does not change the fingerprint")
 	}
 }

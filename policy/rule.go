@@ -42,10 +42,14 @@ type Rule struct {
 
 	Limit int64         // tokens per Per, 1 or more
 	Per   time.Duration // whole seconds; 0 is one second
-	Burst int64         // tokens at once; 0 is CompileOptions.BurstPercent of Limit, or Limit if Algorithm counts in windows
+	// tokens at once; 0 is CompileOptions.BurstPercent of Limit, or Limit if Algorithm counts in
+	// windows
+	Burst int64
 
-	Subject     Subject   // whose requests share a bucket
-	Only        string    // the subject as SetSubject reads it, where a word does not say it: "path:customer", or with Mode Allow or Block one caller or network
+	Subject Subject // whose requests share a bucket
+	// the subject as SetSubject reads it, where a word does not say it: "path:customer", or with
+	// Mode Allow or Block one caller or network
+	Only        string
 	Algorithm   Algorithm // how the bucket counts
 	Mode        Mode      // whether the rule denies, only counts, or settles requests without a limit
 	Scope       Scope     // how far the bucket reaches
@@ -155,8 +159,10 @@ type Document struct {
 	Projects map[string]string // project → its tier
 	Source   string            // where it came from, for messages; may be empty
 	Number   int64             // its version, where the source numbers them; 0 is unknown
-	Cleared  int64             // the version by which somebody removed the last rule on purpose; 0 if there are rules, or nobody did
-	Ignore   []Ignore          // what Lint and Compile may find and nobody need mend
+	// the version by which somebody removed the last rule on purpose; 0 if there are rules, or
+	// nobody did
+	Cleared int64
+	Ignore  []Ignore // what Lint and Compile may find and nobody need mend
 }
 
 // Ignore accepts findings: warnings and notes of one code, about any rule or
@@ -192,10 +198,12 @@ const (
 	subjects = 11
 )
 
-var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip", "site", "path", "claim"}
+var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier",
+	"identifier_ip", "site", "path", "claim"}
 
 // wantSubject is what a rule's subject may be.
-var wantSubject = oneOf(subjectTexts[:SubjectPath]) + `; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token`
+var wantSubject = oneOf(subjectTexts[:SubjectPath]) +
+	`; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token`
 
 // Named reports whether Rule.Only has to say by what parameter or claim a rule by s counts.
 func (s Subject) Named() bool { return s == SubjectPath || s == SubjectClaim }
@@ -220,15 +228,20 @@ type Algorithm rate.Algorithm
 // The algorithms of package rate, and the calendar. TokenBucket is the default. docs/algorithms.md says
 // what each is for and what it admits at worst.
 const (
-	TokenBucket   Algorithm = Algorithm(rate.TokenBucket)   // up to a burst at once, then at the rate
-	LeakyBucket   Algorithm = Algorithm(rate.LeakyBucket)   // a queue of a burst's length, released at the rate
-	FixedWindow   Algorithm = Algorithm(rate.FixedWindow)   // a count that starts again when the window, Per, ends
-	SlidingWindow Algorithm = Algorithm(rate.SlidingWindow) // the count of this window and what lies in its length of the last one's
-	SlidingLog    Algorithm = Algorithm(rate.SlidingLog)    // the counts of all short cells in a window's length: never more, wherever it begins
-	Calendar      Algorithm = SlidingLog + 1                // a count that starts again with each day, week or month of UTC; those above are of other time zones
+	TokenBucket Algorithm = Algorithm(rate.TokenBucket) // up to a burst at once, then at the rate
+	LeakyBucket Algorithm = Algorithm(rate.LeakyBucket) // a queue of a burst's length, released at the rate
+	FixedWindow Algorithm = Algorithm(rate.FixedWindow) // a count that starts again when the window, Per, ends
+	// the count of this window and what lies in its length of the last one's
+	SlidingWindow Algorithm = Algorithm(rate.SlidingWindow)
+	// the counts of all short cells in a window's length: never more, wherever it begins
+	SlidingLog Algorithm = Algorithm(rate.SlidingLog)
+	// a count that starts again with each day, week or month of UTC; those above are of other time
+	// zones
+	Calendar Algorithm = SlidingLog + 1
 )
 
-var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "calendar"}
+var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window",
+	"sliding_log", "calendar"}
 
 // String reports the text that stands in a rule: "calendar:Europe/Zurich" for the calendar of a zone.
 func (a Algorithm) String() string {
@@ -294,12 +307,16 @@ type Scope rate.Scope
 
 // The scopes. Local is the default. docs/scaling.md says what each promises.
 const (
-	Local  Scope = Scope(rate.Local)  // every replica keeps buckets of its own, so k replicas admit up to k times the limit
+	// every replica keeps buckets of its own, so k replicas admit up to k times the limit
+	Local  Scope = Scope(rate.Local)
 	Split  Scope = Scope(rate.Split)  // every replica keeps buckets of its own, each with its share of the limit
 	Strict Scope = Scope(rate.Strict) // one bucket in a shared store, which is asked for every request
-	Lease  Scope = Scope(rate.Lease)  // one bucket in a shared store, which replicas take batches from before they use them
-	Sync   Scope = Scope(rate.Sync)   // one bucket in a shared store, which replicas report to what they have admitted
-	Gossip Scope = Scope(rate.Gossip) // every replica keeps buckets of its own, and debits them by what the others say that they admitted
+	// one bucket in a shared store, which replicas take batches from before they use them
+	Lease Scope = Scope(rate.Lease)
+	Sync  Scope = Scope(rate.Sync) // one bucket in a shared store, which replicas report to what they have admitted
+	// every replica keeps buckets of its own, and debits them by what the others say that they
+	// admitted
+	Gossip Scope = Scope(rate.Gossip)
 )
 
 // Shared reports whether a rule of this scope needs a store that all replicas

@@ -9,7 +9,8 @@ func (c *review) checkScattered() {
 	if !c.o.Shared {
 		return
 	}
-	c.ofAll(Warning, "scattered", "scope", text(Local.String()), `"lease" or "strict", because each of k replicas admits the limit by itself`, c.isScattered)
+	c.ofAll(Warning, "scattered", "scope", text(Local.String()),
+		`"lease" or "strict", because each of k replicas admits the limit by itself`, c.isScattered)
 }
 
 // checkOneByOne says what is lost in a store that decides over one bucket at a time.
@@ -17,7 +18,8 @@ func (c *review) checkOneByOne() {
 	if !c.o.OneByOne {
 		return
 	}
-	c.ofAll(Warning, "as_strict", "scope", "", `"strict", which it is: the store has CL.THROTTLE alone, so that every request asks it and nothing is leased or reported`,
+	c.ofAll(Warning, "as_strict", "scope", "",
+		`"strict", which it is: the store has CL.THROTTLE alone, so that every request asks it and nothing is leased or reported`,
 		func(r *Rule) bool { return r.Scope == Lease || r.Scope == Sync })
 	c.ofAll(Note, "one_by_one", "scope", text(Strict.String()),
 		`store.kind "scripts" where a request that another limit denies is to cost nothing here, or tokens are to be given back, granted or reset: CL.THROTTLE does neither`,

@@ -24,35 +24,65 @@ func TestScopes(t *testing.T) {
 		o     policy.CompileOptions
 		wrong string // the error, or the warning
 	}{
-		"alone beside a store":           {policy.Rule{}, policy.CompileOptions{Shared: true}, `warning: rules[0] (default): scope is "local", want "lease" or "strict", because each of k replicas admits the limit by itself`},
-		"a guard by address":             {policy.Rule{Subject: policy.SubjectIP}, policy.CompileOptions{Shared: true}, ""},
-		"a window beside a store":        {policy.Rule{Algorithm: policy.SlidingLog}, policy.CompileOptions{Shared: true}, ""},
-		"split needs no store":           {policy.Rule{Scope: policy.Split}, policy.CompileOptions{}, ""},
-		"strict with a store":            {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{Shared: true}, ""},
-		"a queue for all":                {policy.Rule{Scope: policy.Strict, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Shared: true}, ""},
-		"a queue of parts":               {policy.Rule{Scope: policy.Split, Algorithm: policy.LeakyBucket}, policy.CompileOptions{}, ""},
-		"strict without a store":         {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{}, `warning: rules[0] (default): scope is "strict", want a store that replicas share, in the configuration; without one each replica admits the limit by itself`},
-		"lease without a store":          {policy.Rule{Scope: policy.Lease}, policy.CompileOptions{}, `warning: rules[0] (default): scope is "lease", want a store`},
-		"a leased queue":                 {policy.Rule{Scope: policy.Lease, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Shared: true}, `error: rules[0] (default): scope is "lease", want "strict", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket`},
-		"sync with a store":              {policy.Rule{Scope: policy.Sync}, policy.CompileOptions{Shared: true}, ""},
-		"sync without a store":           {policy.Rule{Scope: policy.Sync}, policy.CompileOptions{}, `warning: rules[0] (default): scope is "sync", want a store`},
-		"a queue that is reported":       {policy.Rule{Scope: policy.Sync, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Shared: true}, `error: rules[0] (default): scope is "sync", want "strict", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket`},
-		"gossip with a group":            {policy.Rule{Scope: policy.Gossip}, policy.CompileOptions{Gossips: true}, ""},
-		"gossip by oneself":              {policy.Rule{Scope: policy.Gossip}, policy.CompileOptions{Shared: true}, `warning: rules[0] (default): scope is "gossip", want gossip between replicas, in the configuration; without it each replica admits the limit by itself`},
-		"a queue by gossip":              {policy.Rule{Scope: policy.Gossip, Algorithm: policy.LeakyBucket}, policy.CompileOptions{Gossips: true}, `error: rules[0] (default): scope is "gossip", want "strict", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket`},
-		"a window by gossip":             {policy.Rule{Scope: policy.Gossip, Algorithm: policy.FixedWindow}, policy.CompileOptions{Gossips: true}, `error: rules[0] (default): scope is "gossip", want "local", because a fixed_window is counted in one place alone; or algorithm token_bucket`},
-		"a window that is reported":      {policy.Rule{Scope: policy.Sync, Algorithm: policy.SlidingWindow}, policy.CompileOptions{Shared: true}, `error: rules[0] (default): scope is "sync", want "local", because a sliding_window is counted in one place alone; or algorithm token_bucket`},
-		"a window for all":               {policy.Rule{Scope: policy.Strict, Algorithm: policy.FixedWindow}, policy.CompileOptions{Shared: true}, `error: rules[0] (default): scope is "strict", want "local", because a fixed_window is counted in one place alone; or algorithm token_bucket`},
-		"a window in parts":              {policy.Rule{Scope: policy.Split, Algorithm: policy.SlidingLog}, policy.CompileOptions{}, `error: rules[0] (default): scope is "split", want "local", because a sliding_log`},
-		"what the store counts":          {policy.Rule{Scope: policy.Lease, Burst: 1000}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
-		"what the store does not count":  {policy.Rule{Scope: policy.Lease, Burst: 1001}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, `error: rules[0] (default): scope is "lease", want a limit that the shared store can count: the burst is too large`},
-		"which matters to nobody else":   {policy.Rule{Scope: policy.Split, Burst: 1001}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
-		"and is not said twice of limit": {policy.Rule{Scope: policy.Lease, Burst: -1}, policy.CompileOptions{Shared: true, Keeps: tooLarge}, `error: rules[0] (default): burst is -1`},
+		"alone beside a store": {policy.Rule{}, policy.CompileOptions{Shared: true},
+			`warning: rules[0] (default): scope is "local", want "lease" or "strict", because each of k replicas admits the limit by itself`},
+		"a guard by address": {policy.Rule{Subject: policy.SubjectIP},
+			policy.CompileOptions{Shared: true}, ""},
+		"a window beside a store": {policy.Rule{Algorithm: policy.SlidingLog},
+			policy.CompileOptions{Shared: true}, ""},
+		"split needs no store": {policy.Rule{Scope: policy.Split}, policy.CompileOptions{}, ""},
+		"strict with a store":  {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{Shared: true}, ""},
+		"a queue for all": {policy.Rule{Scope: policy.Strict, Algorithm: policy.LeakyBucket},
+			policy.CompileOptions{Shared: true}, ""},
+		"a queue of parts": {policy.Rule{Scope: policy.Split, Algorithm: policy.LeakyBucket},
+			policy.CompileOptions{}, ""},
+		"strict without a store": {policy.Rule{Scope: policy.Strict}, policy.CompileOptions{},
+			`warning: rules[0] (default): scope is "strict", want a store that replicas share, in the configuration; without one each replica admits the limit by itself`},
+		"lease without a store": {policy.Rule{Scope: policy.Lease}, policy.CompileOptions{},
+			`warning: rules[0] (default): scope is "lease", want a store`},
+		"a leased queue": {policy.Rule{Scope: policy.Lease, Algorithm: policy.LeakyBucket},
+			policy.CompileOptions{Shared: true},
+			`error: rules[0] (default): scope is "lease", want "strict", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket`},
+		"sync with a store": {policy.Rule{Scope: policy.Sync}, policy.CompileOptions{Shared: true}, ""},
+		"sync without a store": {policy.Rule{Scope: policy.Sync}, policy.CompileOptions{},
+			`warning: rules[0] (default): scope is "sync", want a store`},
+		"a queue that is reported": {policy.Rule{Scope: policy.Sync, Algorithm: policy.LeakyBucket},
+			policy.CompileOptions{Shared: true},
+			`error: rules[0] (default): scope is "sync", want "strict", because a queue of all replicas has to be asked for every turn; or algorithm token_bucket`},
+		"gossip with a group": {policy.Rule{Scope: policy.Gossip}, policy.CompileOptions{Gossips: true}, ""},
+		"gossip by oneself": {policy.Rule{Scope: policy.Gossip}, policy.CompileOptions{Shared: true},
+			`warning: rules[0] (default): scope is "gossip", want gossip between replicas, in the configuration; without it each replica admits the limit by itself`},
+		"a queue by gossip": {policy.Rule{Scope: policy.Gossip, Algorithm: policy.LeakyBucket},
+			policy.CompileOptions{Gossips: true},
+			`error: rules[0] (default): scope is "gossip", want "strict", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket`},
+		"a window by gossip": {policy.Rule{Scope: policy.Gossip, Algorithm: policy.FixedWindow},
+			policy.CompileOptions{Gossips: true},
+			`error: rules[0] (default): scope is "gossip", want "local", because a fixed_window is counted in one place alone; or algorithm token_bucket`},
+		"a window that is reported": {policy.Rule{Scope: policy.Sync, Algorithm: policy.SlidingWindow},
+			policy.CompileOptions{Shared: true},
+			`error: rules[0] (default): scope is "sync", want "local", because a sliding_window is counted in one place alone; or algorithm token_bucket`},
+		"a window for all": {policy.Rule{Scope: policy.Strict, Algorithm: policy.FixedWindow},
+			policy.CompileOptions{Shared: true},
+			`error: rules[0] (default): scope is "strict", want "local", because a fixed_window is counted in one place alone; or algorithm token_bucket`},
+		"a window in parts": {policy.Rule{Scope: policy.Split, Algorithm: policy.SlidingLog},
+			policy.CompileOptions{},
+			`error: rules[0] (default): scope is "split", want "local", because a sliding_log`},
+		"what the store counts": {policy.Rule{Scope: policy.Lease, Burst: 1000},
+			policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
+		"what the store does not count": {policy.Rule{Scope: policy.Lease, Burst: 1001},
+			policy.CompileOptions{Shared: true, Keeps: tooLarge},
+			`error: rules[0] (default): scope is "lease", want a limit that the shared store can count: the burst is too large`},
+		"which matters to nobody else": {policy.Rule{Scope: policy.Split, Burst: 1001},
+			policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
+		"and is not said twice of limit": {policy.Rule{Scope: policy.Lease, Burst: -1},
+			policy.CompileOptions{Shared: true, Keeps: tooLarge}, `error: rules[0] (default): burst is -1`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.rule.Endpoint, c.rule.Limit, c.rule.Per = policy.Default, 10, time.Second
-			set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{c.rule, {Endpoint: policy.UnknownEndpoint, Limit: 1}}}, c.o)
-			if got := problems.String(); !strings.HasPrefix(got, c.wrong) || c.wrong == "" && got != "" || strings.Contains(got, "\n") {
+			set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{c.rule,
+				{Endpoint: policy.UnknownEndpoint, Limit: 1}}}, c.o)
+			if got := problems.String(); !strings.HasPrefix(got, c.wrong) || c.wrong == "" && got != "" ||
+				strings.Contains(got, "\n") {
 				t.Errorf("got %q, want %q", got, c.wrong)
 			}
 			if set != nil && set.Terms(0).Scope != c.rule.Scope && set.Terms(1).Scope != c.rule.Scope {
@@ -72,16 +102,20 @@ func TestCostsOfALeasedBurst(t *testing.T) {
 		want   string
 	}{
 		{policy.Lease, true, 112, ""},
-		{policy.Lease, true, 111, `error: rules[0] (default): burst is 111, want 112 or more: POST /v1/export costs 90, and 20 % are what replicas have to themselves`},
+		{policy.Lease, true, 111,
+			`error: rules[0] (default): burst is 111, want 112 or more: POST /v1/export costs 90, and 20 % are what replicas have to themselves`},
 		{policy.Lease, true, 89, `error: rules[0] (default): burst is 89, want 112 or more`},
 		{policy.Strict, true, 90, ""},
-		{policy.Strict, true, 89, `error: rules[0] (default): burst is 89, want 90 or more, the cost of POST /v1/export`},
+		{policy.Strict, true, 89,
+			`error: rules[0] (default): burst is 89, want 90 or more, the cost of POST /v1/export`},
 		{policy.Lease, false, 90, `warning: rules[0] (default): scope is "lease"`},
 	} {
 		_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
-			{Endpoint: policy.Default, Limit: 50, Burst: c.burst, Scope: c.scope}, {Endpoint: policy.UnknownEndpoint, Limit: 1},
+			{Endpoint: policy.Default, Limit: 50, Burst: c.burst, Scope: c.scope},
+			{Endpoint: policy.UnknownEndpoint, Limit: 1},
 		}}, policy.CompileOptions{
-			Endpoints: endpoints, Costs: map[endpoint.ID]int64{lookup(t, endpoints, "POST /v1/export"): 90}, Shared: c.shared, Free: 20,
+			Endpoints: endpoints, Costs: map[endpoint.ID]int64{lookup(t, endpoints, "POST /v1/export"): 90},
+			Shared: c.shared, Free: 20,
 		})
 		if got := problems.String(); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%v, burst %d: %q, want %q", c.scope, c.burst, got, c.want)

@@ -36,7 +36,8 @@ const maxLooked = 512
 func secretIn(name string) string {
 	name = name[:min(len(name), maxLooked)]
 	for _, prefix := range credentialPrefixes {
-		if rest, ok := strings.CutPrefix(name, prefix); ok && len(rest) >= 16 && strings.ContainsAny(rest, "0123456789") {
+		if rest, ok := strings.CutPrefix(name, prefix); ok && len(rest) >= 16 &&
+			strings.ContainsAny(rest, "0123456789") {
 			return "a credential"
 		}
 	}
@@ -57,7 +58,8 @@ func isMail(name string) bool {
 	if strings.IndexByte(name, '@') < 0 {
 		return false
 	}
-	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`<>()[],;:"`, r) }) {
+	for word := range strings.FieldsFuncSeq(name,
+		func(r rune) bool { return r <= ' ' || strings.ContainsRune(`<>()[],;:"`, r) }) {
 		local, domain, ok := strings.Cut(word, "@")
 		dot := strings.LastIndexByte(domain, '.')
 		if ok && local != "" && dot > 0 && len(domain)-dot > 2 && !strings.ContainsAny(domain, "@/") {
@@ -126,8 +128,9 @@ func (c *review) checkNames() {
 			return
 		}
 		delete(of, name)
-		p := Problem{Severity: Warning, Code: "secret_in_name", Rule: rule, Where: where, Field: field, Value: text(named(name)),
-			Want: "a name; this looks like " + looks + ", and names are shown"}
+		p := Problem{Severity: Warning, Code: "secret_in_name", Rule: rule, Where: where, Field: field,
+			Value: text(named(name)),
+			Want:  "a name; this looks like " + looks + ", and names are shown"}
 		if rule >= 0 {
 			p.Where = fmt.Sprintf("rules[%d] (%s)", rule, describe(&c.doc.Rules[rule]))
 		}

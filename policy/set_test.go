@@ -60,7 +60,8 @@ func TestResolvePrecedence(t *testing.T) {
 		want                          []string
 	}{
 		{name: "project's own", endpoint: "GET /v1/items/{id}", project: "acme",
-			want: []string{"(endpoint, project) 1", "(endpoint) 11 per ip", "(UNKNOWN) 14 per region", "(*, project) 8"}},
+			want: []string{"(endpoint, project) 1", "(endpoint) 11 per ip", "(UNKNOWN) 14 per region",
+				"(*, project) 8"}},
 		{name: "tier by the document", endpoint: "GET /v1/items/{id}", project: "umbrella",
 			want: []string{"(endpoint, tier) 2", "(endpoint) 11 per ip", "(UNKNOWN) 14 per region", "(*, tier) 9"}},
 		{name: "tier by the request", endpoint: "GET /v1/items/{id}", project: "initech", tier: "gold",
@@ -78,7 +79,8 @@ func TestResolvePrecedence(t *testing.T) {
 		{name: "default", endpoint: "POST /v1/login", project: "initech",
 			want: []string{"(default) 6", "(UNKNOWN) 12 per ip", "(UNKNOWN) 14 per region", "(*) 10"}},
 		{name: "until it expires", endpoint: "POST /v1/login", project: "acme", after: time.Second - 1,
-			want: []string{"(endpoint, project) 13", "(UNKNOWN) 12 per ip", "(UNKNOWN) 14 per region", "(*, project) 8"}},
+			want: []string{"(endpoint, project) 13", "(UNKNOWN) 12 per ip", "(UNKNOWN) 14 per region",
+				"(*, project) 8"}},
 		{name: "once it expired", endpoint: "POST /v1/login", project: "acme", after: time.Second,
 			want: []string{"(default, project) 4", "(UNKNOWN) 12 per ip", "(UNKNOWN) 14 per region", "(*, project) 8"}},
 		{name: "unknown sees UNKNOWN alone", project: "acme",
@@ -92,7 +94,8 @@ func TestResolvePrecedence(t *testing.T) {
 			}
 			got := applies(set, now.Add(tt.after).UnixNano(), m, tt.project, tt.tier)
 			if !slices.Equal(got, tt.want) {
-				t.Errorf("Resolve(%q, project %q, tier %q)\n got %q\nwant %q", tt.endpoint, tt.project, tt.tier, got, tt.want)
+				t.Errorf("Resolve(%q, project %q, tier %q)\n got %q\nwant %q", tt.endpoint, tt.project,
+					tt.tier, got, tt.want)
 			}
 		})
 	}
@@ -137,7 +140,8 @@ func TestResolveShadowHidesNothing(t *testing.T) {
 
 func TestResolveWithoutRules(t *testing.T) {
 	set := compile(t, policy.Document{}, policy.CompileOptions{})
-	for _, status := range []endpoint.Status{endpoint.Known, endpoint.UnknownPath, endpoint.UnknownMethod, endpoint.Invalid} {
+	for _, status := range []endpoint.Status{endpoint.Known, endpoint.UnknownPath, endpoint.UnknownMethod,
+		endpoint.Invalid} {
 		if got := set.Resolve(nil, 0, endpoint.Match{ID: 1, Status: status}, "acme", "gold"); len(got) != 0 {
 			t.Errorf("Resolve(%v) = %v, want no rules", status, got)
 		}
@@ -159,7 +163,13 @@ func TestRuleRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := policy.Terms{Shape: shape, ID: set.Terms(0).ID, Subject: policy.SubjectRegion, Mode: policy.Shadow, OnStoreLoss: policy.LossOpen}
+	want := policy.Terms{
+		Shape:       shape,
+		ID:          set.Terms(0).ID,
+		Subject:     policy.SubjectRegion,
+		Mode:        policy.Shadow,
+		OnStoreLoss: policy.LossOpen,
+	}
 	if got := set.Terms(0); got != want {
 		t.Errorf("Terms(0) = %+v, want %+v", got, want)
 	}
@@ -188,7 +198,8 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 func TestTermsIDIsStable(t *testing.T) {
 	endpoints := table(t, "GET /v1/items/{id}")
 	id := func(r policy.Rule) uint64 {
-		return compile(t, policy.Document{Rules: []policy.Rule{r}}, policy.CompileOptions{Endpoints: endpoints}).Terms(0).ID
+		return compile(t, policy.Document{Rules: []policy.Rule{r}},
+			policy.CompileOptions{Endpoints: endpoints}).Terms(0).ID
 	}
 	base := policy.Rule{Endpoint: "GET /v1/items/{id}", Project: "acme", Limit: 1}
 	const want = 0xb78eaeafee41ff39
@@ -242,7 +253,8 @@ func TestTermsSince(t *testing.T) {
 		{at: 4 * time.Second, endpoints: second, limit: 20, percent: 200, want: 4 * time.Second},
 		{at: 3 * time.Second, endpoints: second, limit: 30, want: 4 * time.Second}, // the clock stepped back
 		{at: 5 * time.Second, endpoints: second},
-		{at: 6 * time.Second, endpoints: second, limit: 30, want: 4 * time.Second}, // nothing was changed about its buckets
+		// nothing was changed about its buckets
+		{at: 6 * time.Second, endpoints: second, limit: 30, want: 4 * time.Second},
 		{at: 7 * time.Second, endpoints: second},
 		{at: 8 * time.Second, endpoints: second, limit: 40, want: 8 * time.Second},
 	}
@@ -428,7 +440,8 @@ func TestAlgorithmsAreThoseOfRate(t *testing.T) {
 		policy.FixedWindow: rate.FixedWindow, policy.SlidingWindow: rate.SlidingWindow,
 		policy.SlidingLog: rate.SlidingLog,
 	} {
-		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 6, Algorithm: a}}}, policy.CompileOptions{BurstPercent: 200})
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 6,
+			Algorithm: a}}}, policy.CompileOptions{BurstPercent: 200})
 		if problems.Err() != nil {
 			t.Fatal(problems)
 		}
@@ -449,7 +462,8 @@ func TestChangedAlgorithmCountsFromNow(t *testing.T) {
 	rule := policy.Rule{Endpoint: policy.Default, Limit: 6}
 	before, _ := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Now: at})
 	rule.Algorithm = policy.LeakyBucket
-	after, _ := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Now: at.Add(time.Hour), Previous: before})
+	after, _ := policy.Compile(policy.Document{Rules: []policy.Rule{rule}},
+		policy.CompileOptions{Now: at.Add(time.Hour), Previous: before})
 	if got := after.Terms(0); got.Since != at.Add(time.Hour).UnixNano() || got.ID != before.Terms(0).ID {
 		t.Errorf("Terms = %+v, want those of the same bucket since an hour later", got)
 	}

@@ -89,8 +89,11 @@ func (o *CacheOptions) checkStale() error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("FallbackRule: %w", err))
 	}
-	if r.Project != "" || r.Tier != "" || r.Mode != Enforce || r.Scope != Local || !r.Expires.IsZero() || r.EnforcePercent != 0 || r.CountWhen != "" || r.Penalty != "" || r.Refusal != "" {
-		errs = append(errs, errors.New("FallbackRule has more than Limit, Per, Burst, Subject and Algorithm, want these alone: it applies to everybody, in each process"))
+	if r.Project != "" || r.Tier != "" || r.Mode != Enforce || r.Scope != Local || !r.Expires.IsZero() ||
+		r.EnforcePercent != 0 || r.CountWhen != "" || r.Penalty != "" || r.Refusal != "" {
+		errs = append(errs,
+			errors.New("FallbackRule has more than Limit, Per, Burst, Subject and Algorithm, want these alone: it "+
+				"applies to everybody, in each process"))
 	}
 	return errors.Join(errs...)
 }
@@ -156,7 +159,8 @@ func (c *Cache) Words(s Standing) string {
 	case s.OK():
 		return ""
 	case s.Empty && s.Stale:
-		why = fmt.Sprintf("there are no rules, and the source has not confirmed that for %v, longer than %v", stale, c.o.MaxStale)
+		why = fmt.Sprintf("there are no rules, and the source has not confirmed that for %v, longer than %v",
+			stale, c.o.MaxStale)
 	case s.Empty:
 		why = "there are no rules"
 	default:

@@ -81,7 +81,8 @@ func TestRulesBecomeStale(t *testing.T) {
 				at.elapsed = step.at
 				_ = c.Reload(t.Context())
 				if got := standing(c); got != step.want {
-					t.Errorf("wall clock %v ahead, %v: at %v InForce = %+v, want %+v", ahead, on, step.at, got, step.want)
+					t.Errorf("wall clock %v ahead, %v: at %v InForce = %+v, want %+v", ahead, on, step.at,
+						got, step.want)
 				}
 			}
 			source.fail(nil)
@@ -166,19 +167,26 @@ func TestStandingWithoutRules(t *testing.T) {
 		words            string
 	}{
 		{policy.Keep, policy.Keep, policy.Keep, policy.Keep, "there are no rules: nothing is limited"},
-		{policy.Limit, policy.Keep, policy.Limit, policy.Limit, "there are no rules: every caller is limited to 100 per 1s, burst 200"},
+		{policy.Limit, policy.Keep, policy.Limit, policy.Limit,
+			"there are no rules: every caller is limited to 100 per 1s, burst 200"},
 		{policy.Keep, policy.Deny, policy.Keep, policy.Deny, "there are no rules: nothing is limited"},
 		{policy.Deny, policy.Limit, policy.Deny, policy.Deny, "there are no rules: every request is refused"},
 	} {
 		var at clocks
-		c := at.cache(t, policy.CacheOptions{Source: &script{}, MaxStale: time.Hour, OnEmpty: test.onEmpty, OnStale: test.onStale})
+		c := at.cache(t, policy.CacheOptions{
+			Source:   &script{},
+			MaxStale: time.Hour,
+			OnEmpty:  test.onEmpty,
+			OnStale:  test.onStale,
+		})
 		if got := standing(c); !got.OK() {
 			t.Errorf("before the first rules: %+v, want nothing but no Set", got)
 		}
 		if err := c.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := standing(c); got != (policy.Standing{Empty: true, Fallback: test.fresh}) || c.Words(got) != test.words {
+		if got := standing(c); got != (policy.Standing{Empty: true, Fallback: test.fresh}) ||
+			c.Words(got) != test.words {
 			t.Errorf("%+v: %+v, %q, want %v, %q", test, got, c.Words(got), test.fresh, test.words)
 		}
 		at.elapsed = time.Hour + 1
@@ -193,7 +201,10 @@ func TestFallbackIsNoRuleOfTheDocument(t *testing.T) {
 	var at clocks
 	source := &script{}
 	source.set(10)
-	c := at.cache(t, policy.CacheOptions{Source: source, FallbackRule: policy.Rule{Limit: 3, Per: time.Minute, Burst: 7, Subject: policy.SubjectIP}})
+	c := at.cache(t, policy.CacheOptions{
+		Source:       source,
+		FallbackRule: policy.Rule{Limit: 3, Per: time.Minute, Burst: 7, Subject: policy.SubjectIP},
+	})
 	for range 3 { // a Set that has one replaces another that has
 		if err := c.Reload(t.Context()); err != nil {
 			t.Fatal(err)
@@ -201,8 +212,10 @@ func TestFallbackIsNoRuleOfTheDocument(t *testing.T) {
 	}
 	set := c.Set()
 	applied, ok := set.Fallback()
-	if rule := set.Rule(applied.Rule); !ok || rule.Endpoint != policy.All || rule.Limit != 3 || rule.Per != time.Minute || rule.Burst != 7 ||
-		rule.Subject != policy.SubjectIP || rule.Title() != "fallback" || applied.Level.String() != "(fallback)" || !applied.Level.EveryEndpoint() {
+	if rule := set.Rule(applied.Rule); !ok || rule.Endpoint != policy.All || rule.Limit != 3 ||
+		rule.Per != time.Minute || rule.Burst != 7 ||
+		rule.Subject != policy.SubjectIP || rule.Title() != "fallback" || applied.Level.String() != "(fallback)" ||
+		!applied.Level.EveryEndpoint() {
 		t.Errorf("Fallback = %+v, %v: %+v", applied, ok, rule)
 	}
 	if set.Len() != len(source.doc.Rules) || set.Bound() != set.Len()+1 || c.Status().Rules != set.Len() {
@@ -241,7 +254,8 @@ func TestStalenessIsLogged(t *testing.T) {
 		source := &script{}
 		source.set(10)
 		c, err := policy.NewCache(policy.CacheOptions{
-			Source: source, MaxStale: time.Minute, OnStale: policy.Limit, Interval: 10 * time.Second, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Source: source, MaxStale: time.Minute, OnStale: policy.Limit, Interval: 10 * time.Second,
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		if err != nil || c.Start(t.Context()) != nil {
 			t.Fatal(err)
@@ -252,12 +266,15 @@ func TestStalenessIsLogged(t *testing.T) {
 			lasts       time.Duration
 			stale, good int
 		}{
-			{nil, 5 * time.Minute, 0, 0}, {errors.New("away"), 5 * time.Minute, 1, 0}, {nil, 5 * time.Minute, 1, 1}, {errors.New("away"), 2 * time.Minute, 2, 1},
+			{nil, 5 * time.Minute, 0, 0}, {errors.New("away"), 5 * time.Minute, 1, 0}, {nil, 5 * time.Minute, 1, 1},
+			{errors.New("away"), 2 * time.Minute, 2, 1},
 		} {
 			source.fail(step.err)
 			<-time.After(step.lasts)
 			synctest.Wait()
-			stale, good := strings.Count(log.String(), "longer than 1m0s: every caller is limited to 100 per 1s, burst 200, besides"), strings.Count(log.String(), "can be relied on again")
+			stale, good := strings.Count(log.String(),
+				"longer than 1m0s: every caller is limited to 100 per 1s, burst 200, besides"),
+				strings.Count(log.String(), "can be relied on again")
 			if stale != step.stale || good != step.good {
 				t.Errorf("%d and %d lines, want %d and %d\n%s", stale, good, step.stale, step.good, log.String())
 			}
@@ -300,12 +317,15 @@ func TestCopyIsDatedByConfirmationsAlone(t *testing.T) {
 func TestFallbackTakesOneRow(t *testing.T) {
 	for _, document := range []policy.Document{
 		{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5}}},
-		{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5, Subject: policy.SubjectIP}, {Endpoint: policy.All, Limit: 7}}},
+		{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5, Subject: policy.SubjectIP},
+			{Endpoint: policy.All, Limit: 7}}},
 	} {
 		for i := range 5000 {
-			document.Rules = append(document.Rules, policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint(i), Limit: 5})
+			document.Rules = append(document.Rules, policy.Rule{Endpoint: policy.Default,
+				Project: fmt.Sprint(i), Limit: 5})
 		}
-		document.Rules = append(document.Rules, policy.Rule{Endpoint: policy.Default, Limit: 6, Subject: policy.SubjectEndpoint})
+		document.Rules = append(document.Rules, policy.Rule{Endpoint: policy.Default, Limit: 6,
+			Subject: policy.SubjectEndpoint})
 		c := new(clocks).cache(t, policy.CacheOptions{Source: constant(document)})
 		if err := c.Start(t.Context()); err != nil {
 			t.Fatal(err)

@@ -57,7 +57,8 @@ func TestTemporaryRules(t *testing.T) {
 	}{
 		"in the first document": {
 			[]load{{0, []policy.Rule{lasting(10), until(50, 5*m)}}},
-			[]want{{0, "50 since always"}, {5*m - 1, "50 since always"}, {5 * m, "10 since 5m0s, 50"}, {9 * m, "10 since 5m0s, 50"}},
+			[]want{{0, "50 since always"}, {5*m - 1, "50 since always"}, {5 * m, "10 since 5m0s, 50"},
+				{9 * m, "10 since 5m0s, 50"}},
 		},
 		"in any order": {
 			[]load{{0, []policy.Rule{until(50, 5*m), lasting(10)}}},
@@ -72,11 +73,13 @@ func TestTemporaryRules(t *testing.T) {
 			[]want{{m, "5 since 1m0s, 10"}, {5 * m, "10 since 5m0s, 5, 10"}},
 		},
 		"loaded again meanwhile": {
-			[]load{{0, []policy.Rule{lasting(10)}}, {m, []policy.Rule{lasting(10), until(50, 5*m)}}, {2 * m, []policy.Rule{lasting(10), until(50, 5*m)}}},
+			[]load{{0, []policy.Rule{lasting(10)}}, {m, []policy.Rule{lasting(10), until(50, 5*m)}},
+				{2 * m, []policy.Rule{lasting(10), until(50, 5*m)}}},
 			[]want{{2 * m, "50 since 1m0s, 10"}, {5 * m, "10 since 5m0s, 50, 10"}},
 		},
 		"loaded again afterwards": {
-			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}}, {6 * m, []policy.Rule{lasting(10), until(50, 5*m)}}, {7 * m, []policy.Rule{lasting(10)}}},
+			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}}, {6 * m, []policy.Rule{lasting(10), until(50, 5*m)}},
+				{7 * m, []policy.Rule{lasting(10)}}},
 			[]want{{7 * m, "10 since 5m0s, 50"}},
 		},
 		"taken away before its end": {
@@ -84,15 +87,18 @@ func TestTemporaryRules(t *testing.T) {
 			[]want{{2 * m, "10 since 2m0s, 50"}, {6 * m, "10 since 2m0s, 50"}},
 		},
 		"prolonged": {
-			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}}, {2 * m, []policy.Rule{lasting(10), until(50, 9*m)}}},
+			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}},
+				{2 * m, []policy.Rule{lasting(10), until(50, 9*m)}}},
 			[]want{{5 * m, "50 since always"}, {9 * m, "10 since 9m0s, 50"}},
 		},
 		"replaced": {
-			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}}, {2 * m, []policy.Rule{lasting(10), until(30, 9*m)}}},
+			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}},
+				{2 * m, []policy.Rule{lasting(10), until(30, 9*m)}}},
 			[]want{{2 * m, "30 since 2m0s, 50"}, {9 * m, "10 since 9m0s, 30, 50"}},
 		},
 		"the lasting rule changes under it": {
-			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}}, {2 * m, []policy.Rule{lasting(20), until(50, 5*m)}}},
+			[]load{{m, []policy.Rule{lasting(10), until(50, 5*m)}},
+				{2 * m, []policy.Rule{lasting(20), until(50, 5*m)}}},
 			[]want{{2 * m, "50 since always"}, {5 * m, "20 since 5m0s, 50"}},
 		},
 		"the same limit": {
@@ -108,14 +114,16 @@ func TestTemporaryRules(t *testing.T) {
 			[]want{{6 * m, "10 since always"}},
 		},
 		"two in turn": {
-			[]load{{0, []policy.Rule{lasting(10), until(50, 5*m)}}, {6 * m, []policy.Rule{lasting(10), until(30, 8*m)}}},
+			[]load{{0, []policy.Rule{lasting(10), until(50, 5*m)}},
+				{6 * m, []policy.Rule{lasting(10), until(30, 8*m)}}},
 			[]want{{6 * m, "30 since 6m0s, 10, 50"}, {8 * m, "10 since 8m0s, 30, 10, 50"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var set *policy.Set
 			for _, l := range tt.loads {
-				set = compile(t, policy.Document{Rules: l.rules}, policy.CompileOptions{Previous: set, Now: base.Add(l.at)})
+				set = compile(t, policy.Document{Rules: l.rules},
+					policy.CompileOptions{Previous: set, Now: base.Add(l.at)})
 			}
 			for _, w := range tt.wants {
 				if got := inForce(t, set, base.Add(w.at), base); got != w.text {
@@ -153,13 +161,15 @@ func TestTrialsBesideALastingRule(t *testing.T) {
 	} {
 		set := compile(t, policy.Document{Rules: []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 10}, trial}},
 			policy.CompileOptions{Now: end.Add(-time.Minute)})
-		applied := set.Resolve(nil, end.Add(-time.Minute).UnixNano(), endpoint.Match{Status: endpoint.UnknownPath}, "", "")
+		applied := set.Resolve(nil, end.Add(-time.Minute).UnixNano(),
+			endpoint.Match{Status: endpoint.UnknownPath}, "", "")
 		if len(applied) != 2 {
 			t.Fatalf("%s: %d rules apply, want both", name, len(applied))
 		}
 		a, b := set.Terms(applied[0].Rule), set.Terms(applied[1].Rule)
 		if a.ID == b.ID || a.Since != 0 || b.Since != 0 {
-			t.Errorf("%s: IDs %x and %x, since %d and %d, want two buckets that do not change", name, a.ID, b.ID, a.Since, b.Since)
+			t.Errorf("%s: IDs %x and %x, since %d and %d, want two buckets that do not change", name, a.ID, b.ID,
+				a.Since, b.Since)
 		}
 		if _, ok := set.StandsFor(applied[0].Rule); ok {
 			t.Errorf("%s: it stands for the lasting rule, want beside it", name)
@@ -188,7 +198,8 @@ func TestEnds(t *testing.T) {
 		{at(time.Hour), at(3 * time.Minute), math.MaxInt64},
 	} {
 		if last, next := set.LastEnd(tt.now), set.NextEnd(tt.now); last != tt.last || next != tt.next {
-			t.Errorf("at %v: LastEnd %d, NextEnd %d, want %d, %d", time.Duration(tt.now-at(0)), last, next, tt.last, tt.next)
+			t.Errorf("at %v: LastEnd %d, NextEnd %d, want %d, %d", time.Duration(tt.now-at(0)), last, next,
+				tt.last, tt.next)
 		}
 	}
 }

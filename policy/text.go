@@ -97,7 +97,9 @@ func (r *Rule) parseWords(fields []string) error {
 			}
 			r.Mode = Shadow
 		default:
-			errs = append(errs, fmt.Errorf("%q means nothing here, want burst and a number, by and a subject, counting and statuses, or shadow", word))
+			errs = append(errs,
+				fmt.Errorf("%q means nothing here, want burst and a number, by and a subject, counting and "+
+					"statuses, or shadow", word))
 		}
 	}
 	return errors.Join(errs...)

@@ -16,9 +16,10 @@ func TestParseRule(t *testing.T) {
 		" POST  /v1/login  5/15min by ip  burst 10 ": {
 			Endpoint: "POST /v1/login", Limit: 5, Per: 15 * time.Minute, Burst: 10, Subject: policy.SubjectIP,
 		},
-		"UNKNOWN 5/m shadow":   {Endpoint: policy.UnknownEndpoint, Limit: 5, Per: time.Minute, Mode: policy.Shadow},
-		"* 9000/7d by project": {Endpoint: policy.All, Limit: 9000, Per: 7 * 24 * time.Hour, Subject: policy.SubjectProject},
-		"GET /health allow":    {Endpoint: "GET /health", Mode: policy.Allow},
+		"UNKNOWN 5/m shadow": {Endpoint: policy.UnknownEndpoint, Limit: 5, Per: time.Minute, Mode: policy.Shadow},
+		"* 9000/7d by project": {Endpoint: policy.All, Limit: 9000, Per: 7 * 24 * time.Hour,
+			Subject: policy.SubjectProject},
+		"GET /health allow": {Endpoint: "GET /health", Mode: policy.Allow},
 		"* block by ip:192.0.2.7/24": {
 			Endpoint: policy.All, Mode: policy.Block, Subject: policy.SubjectIP, Only: "ip:192.0.2.0/24",
 		},
@@ -66,7 +67,8 @@ func TestParseRuleSaysWhatIsWrong(t *testing.T) {
 // FuzzParseRule: what is read has an endpoint, a limit and a time or none, and a subject that reads the same; whole
 // text is never kept for a name.
 func FuzzParseRule(f *testing.F) {
-	for _, text := range []string{"GET /a 2/h", "default 20/s burst 40 by ip shadow", "UNKNOWN 1/99999d", "* 1/s by", "\x00 / 1/s", "* block by ip:192.0.2.0/24", "* allow by token:a"} {
+	for _, text := range []string{"GET /a 2/h", "default 20/s burst 40 by ip shadow", "UNKNOWN 1/99999d", "* 1/s by",
+		"\x00 / 1/s", "* block by ip:192.0.2.0/24", "* allow by token:a"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

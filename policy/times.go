@@ -33,7 +33,8 @@ func (c *review) checkTimes() {
 	}
 	if t.UpTo > 0 {
 		told(Note, "far_times", "limit", "less than a token in "+duration(t.UpTo),
-			fmt.Sprintf("a token in %s at least, or callers who come at random: no caller is given a time further ahead, and the others are told the same moment", duration(t.UpTo)),
+			fmt.Sprintf("a token in %s at least, or callers who come at random: no caller is given a time further "+
+				"ahead, and the others are told the same moment", duration(t.UpTo)),
 			func(r *Rule) bool { return r.Per > t.UpTo && r.Per/time.Duration(r.Limit) > t.UpTo })
 	}
 	if t.Reserves {

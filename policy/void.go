@@ -51,7 +51,8 @@ func (c *review) checkVoid(i int, id RuleID, all overrides) {
 			}
 			rule := s.Rule(other)
 			c.rule(Warning, i, "void", "limit", limitText(s.limits[r.limit]),
-				fmt.Sprintf("less than the %s of (%s), which makes this rule void", limitText(s.limits[q.limit]), describe(&rule)))
+				fmt.Sprintf("less than the %s of (%s), which makes this rule void", limitText(s.limits[q.limit]),
+					describe(&rule)))
 			return
 		}
 	}
@@ -66,13 +67,15 @@ func (c *review) checkGuard(i int, r *row, also []RuleID) {
 	s := c.set
 	for _, other := range also {
 		q := &s.rows[other]
-		if q.mode == Enforce && r.mode == Enforce && s.extras[q.extra].expires == 0 && faster(s.limits[r.limit], s.limits[q.limit]) {
+		if q.mode == Enforce && r.mode == Enforce && s.extras[q.extra].expires == 0 &&
+			faster(s.limits[r.limit], s.limits[q.limit]) {
 			if c.full("above_guard") {
 				return
 			}
 			rule := s.Rule(other)
 			c.rule(Warning, i, "above_guard", "limit", limitText(s.limits[r.limit]),
-				fmt.Sprintf("no faster than the %s of (%s), which counts the same requests", limitText(s.limits[q.limit]), describe(&rule)))
+				fmt.Sprintf("no faster than the %s of (%s), which counts the same requests",
+					limitText(s.limits[q.limit]), describe(&rule)))
 			return
 		}
 	}

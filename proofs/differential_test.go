@@ -57,7 +57,8 @@ func TestGoDecidesAsProven(t *testing.T) {
 		s.compare(oracle, round)
 	}
 	t.Logf("the same in %d steps: %+v", seen.steps, seen)
-	if least := min(seen.allowed, seen.denied, seen.never, seen.coarse, seen.converted, seen.refunded, seen.together, 10*seen.followed); least < rounds*steps/100 {
+	if least := min(seen.allowed, seen.denied, seen.never, seen.coarse, seen.converted, seen.refunded, seen.together,
+		10*seen.followed); least < rounds*steps/100 {
 		t.Errorf("%+v: this shows too little", seen)
 	}
 }
@@ -126,7 +127,8 @@ func (s *schedule) compare(oracle string, round uint64) {
 			want = roundWaits(want)
 		}
 		if step.got != want {
-			s.t.Fatalf("seed %d, round %d, step %d: %s\nof     %s\nGo     %s\nproven %s\nwhere takes answer allowed, remaining, retry, reset and never, and then as all do: debt and stamp",
+			s.t.Fatalf("seed %d, round %d, step %d: %s\nof     %s\nGo     %s\nproven %s\nwhere takes answer "+
+				"allowed, remaining, retry, reset and never, and then as all do: debt and stamp",
 				*seed, round, i, step.op, step.found, step.got, want)
 		}
 		s.seen.steps++
@@ -251,7 +253,8 @@ func (s *schedule) several() {
 			states[some] = before.Convert(r.shape, to, now)
 			s.add(r.shape, before, debtAndStamp(states[some]), "convert %d %s %d", some, numbers(to), now)
 			past := r.shape.Replaced(r.since, r.past, now)
-			*r, earliest = rule{shape: to, since: now, idle: r.idle + 1, past: past}, now // clocks that step back behind a change are not what the store is for
+			// clocks that step back behind a change are not what the store is for
+			*r, earliest = rule{shape: to, since: now, idle: r.idle + 1, past: past}, now
 			continue
 		}
 
@@ -264,7 +267,13 @@ func (s *schedule) several() {
 			if s.rng.IntN(3) > 0 {
 				cost /= 4
 			}
-			takes = append(takes, bucket.Take{Key: keys[i], Shape: rules[i].shape, Since: rules[i].since, Before: rules[i].past, Cost: cost})
+			takes = append(takes, bucket.Take{
+				Key:    keys[i],
+				Shape:  rules[i].shape,
+				Since:  rules[i].since,
+				Before: rules[i].past,
+				Cost:   cost,
+			})
 			if _, again := costs[i]; !again {
 				named = append(named, i)
 			}
@@ -314,14 +323,23 @@ func together(a, b int64) int64 {
 // shape is that of a limit as people write it, or as nobody does.
 func (s *schedule) shape() rate.Shape {
 	primes := []int64{1, 2, 3, 7, 13, 97, 997, 65_537, 999_983, 1_000_003, 2_147_483_647, 4_294_967_291}
-	periods := []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 365 * 24 * time.Hour, 999_999_937}
+	periods := []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour,
+		7 * 24 * time.Hour, 365 * 24 * time.Hour, 999_999_937}
 	for {
-		limit := rate.Limit{Tokens: primes[s.rng.IntN(len(primes))], Per: periods[s.rng.IntN(len(periods))], Burst: 1 + s.rng.Int64N(2000)}
+		limit := rate.Limit{
+			Tokens: primes[s.rng.IntN(len(primes))],
+			Per:    periods[s.rng.IntN(len(periods))],
+			Burst:  1 + s.rng.Int64N(2000),
+		}
 		switch s.rng.IntN(4) {
 		case 0:
 			limit.Tokens = 1 + s.rng.Int64N(100_000)
 		case 1:
-			limit = rate.Limit{Tokens: 1 + s.magnitude(), Per: time.Duration(1 + s.magnitude()), Burst: 1 + s.magnitude()}
+			limit = rate.Limit{
+				Tokens: 1 + s.magnitude(),
+				Per:    time.Duration(1 + s.magnitude()),
+				Burst:  1 + s.magnitude(),
+			}
 		case 2:
 			limit.Burst = 1 + s.magnitude()
 		}

@@ -61,7 +61,8 @@ func TestRedisDecidesAsProven(t *testing.T) {
 	if often != 2 {
 		t.Errorf("scripts ran %v times, want two of them often", slices.Collect(maps.Values(wire.ran)))
 	}
-	if least := min(seen.allowed, seen.denied, seen.never, seen.coarse, seen.together, 10*seen.converted, 40*seen.followed); least < rounds*steps/100 {
+	if least := min(seen.allowed, seen.denied, seen.never, seen.coarse, seen.together, 10*seen.converted,
+		40*seen.followed); least < rounds*steps/100 {
 		t.Errorf("%+v: this shows too little", seen)
 	}
 }
@@ -128,7 +129,9 @@ func (s *schedule) shared(wire *wire, store *redis.Store) {
 		now = min(max(s.move(now, states[some], rules[some].coarse), earliest), 9_000_000_000_000_000_000)
 		now -= now % 1000
 		if steady {
-			earliest = now // what drained in a coarse tick that has begun is forgotten when the clock is set back into it
+			// what drained in a coarse tick that has begun is forgotten when the clock is set back
+			// into it
+			earliest = now
 		}
 		if r := &rules[some]; !steady && r.idle < rate.MaxPast-2 && s.rng.IntN(6) == 0 {
 			shape, coarse := s.storable()
@@ -156,7 +159,13 @@ func (s *schedule) shared(wire *wire, store *redis.Store) {
 			if s.rng.IntN(3) > 0 {
 				cost /= 4
 			}
-			takes = append(takes, bucket.Take{Key: keys[i], Shape: rules[i].shape, Since: rules[i].since, Before: rules[i].past, Cost: cost})
+			takes = append(takes, bucket.Take{
+				Key:    keys[i],
+				Shape:  rules[i].shape,
+				Since:  rules[i].since,
+				Before: rules[i].past,
+				Cost:   cost,
+			})
 			if _, again := costs[i]; !again {
 				named = append(named, i)
 			}
@@ -172,7 +181,8 @@ func (s *schedule) shared(wire *wire, store *redis.Store) {
 		}
 		allowedBeside, err := beside.TryConsume(context.Background(), now, takes, outsBeside)
 		if err != nil || steady && allowedBeside != allowed {
-			s.t.Fatalf("at %d: %+v\nredis:  %t, %+v\nmemory: %t, %+v, %v", now, takes, allowed, outs, allowedBeside, outsBeside, err)
+			s.t.Fatalf("at %d: %+v\nredis:  %t, %+v\nmemory: %t, %+v, %v", now, takes, allowed, outs, allowedBeside,
+				outsBeside, err)
 		}
 		op, got, found := fmt.Sprintf("all %d", now), bit(allowed), ""
 		for n, i := range named {

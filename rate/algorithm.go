@@ -13,11 +13,12 @@ type Algorithm uint8
 // The algorithms. The first two count a debt that drains all the time, the others count what was
 // admitted in a stretch of time.
 const (
-	TokenBucket   Algorithm = iota // up to a burst at once
-	LeakyBucket                    // the same debt as a queue: admitted at once, released at the rate
-	FixedWindow                    // a count that starts again when the window ends
-	SlidingWindow                  // this window's count, and the part of the last one's that still lies in a window's length
-	SlidingLog                     // counts of short cells, all those that lie in a window's length
+	TokenBucket Algorithm = iota // up to a burst at once
+	LeakyBucket                  // the same debt as a queue: admitted at once, released at the rate
+	FixedWindow                  // a count that starts again when the window ends
+	// this window's count, and the part of the last one's that still lies in a window's length
+	SlidingWindow
+	SlidingLog // counts of short cells, all those that lie in a window's length
 	algorithms
 )
 
@@ -49,7 +50,8 @@ func compileWindow(l Limit) (Shape, error) {
 		return Shape{}, fmt.Errorf("Algorithm is %d, want 0 to %d", l.Algorithm, algorithms-1)
 	}
 	tokens := min(l.Tokens, l.Algorithm.MaxCount())
-	err := errors.Join(counted("Tokens", l.Tokens, tokens), counted("Per", int64(l.Per), min(int64(l.Per), MaxWindow)), counted("Burst", l.Burst, tokens))
+	err := errors.Join(counted("Tokens", l.Tokens, tokens), counted("Per", int64(l.Per), min(int64(l.Per), MaxWindow)),
+		counted("Burst", l.Burst, tokens))
 	if err != nil {
 		return Shape{}, err
 	}

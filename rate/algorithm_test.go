@@ -28,12 +28,22 @@ func TestCompileWindow(t *testing.T) {
 		want  string
 	}{
 		{rate.Limit{Tokens: 1, Per: 1, Burst: 1, Algorithm: rate.FixedWindow}, ""},
-		{rate.Limit{Tokens: rate.MaxCapacity, Per: rate.MaxWindow, Burst: rate.MaxCapacity, Algorithm: rate.FixedWindow}, ""},
-		{rate.Limit{Tokens: 10, Per: time.Second, Burst: 20, Algorithm: rate.FixedWindow}, "Burst is 20, want 10 or less"},
-		{rate.Limit{Tokens: 10, Per: time.Second, Burst: 5, Algorithm: rate.SlidingWindow}, "Burst is 5, want 10 or more"},
-		{rate.Limit{Tokens: 0, Per: time.Second, Burst: -1, Algorithm: rate.FixedWindow}, "Tokens is 0, want 1 or more; Burst is -1, want 1 or more"},
-		{rate.Limit{Tokens: 7, Per: math.MaxInt64, Burst: 7, Algorithm: rate.FixedWindow}, "Per is 2562047h47m16.854775807s, want 640511h56m49.213693952s or less"},
-		{rate.Limit{Tokens: 1 << 32, Per: 1, Burst: 1 << 32, Algorithm: rate.SlidingLog}, "Tokens is 4294967296, want 4294967295 or less; Burst is 4294967296, want 4294967295 or less"},
+		{rate.Limit{
+			Tokens:    rate.MaxCapacity,
+			Per:       rate.MaxWindow,
+			Burst:     rate.MaxCapacity,
+			Algorithm: rate.FixedWindow,
+		}, ""},
+		{rate.Limit{Tokens: 10, Per: time.Second, Burst: 20, Algorithm: rate.FixedWindow},
+			"Burst is 20, want 10 or less"},
+		{rate.Limit{Tokens: 10, Per: time.Second, Burst: 5, Algorithm: rate.SlidingWindow},
+			"Burst is 5, want 10 or more"},
+		{rate.Limit{Tokens: 0, Per: time.Second, Burst: -1, Algorithm: rate.FixedWindow},
+			"Tokens is 0, want 1 or more; Burst is -1, want 1 or more"},
+		{rate.Limit{Tokens: 7, Per: math.MaxInt64, Burst: 7, Algorithm: rate.FixedWindow},
+			"Per is 2562047h47m16.854775807s, want 640511h56m49.213693952s or less"},
+		{rate.Limit{Tokens: 1 << 32, Per: 1, Burst: 1 << 32, Algorithm: rate.SlidingLog},
+			"Tokens is 4294967296, want 4294967295 or less; Burst is 4294967296, want 4294967295 or less"},
 		{rate.Limit{Tokens: 7, Per: 1, Burst: 7, Algorithm: 5}, "Algorithm is 5, want 0 to 4"},
 	}
 	for _, test := range tests {
@@ -56,7 +66,8 @@ func TestCompileWindow(t *testing.T) {
 // compile, the largest there are.
 func FuzzCompileAnyAlgorithm(f *testing.F) {
 	for _, v := range [][4]int64{
-		{10, 1e9, 10, 2}, {1 << 62, 1 << 61, 1 << 62, 2}, {1<<62 + 1, 1<<61 + 1, 1, 2}, {1 << 31, 60e9, 1 << 31, 3}, {1 << 32, 1, 1 << 32, 4},
+		{10, 1e9, 10, 2}, {1 << 62, 1 << 61, 1 << 62, 2}, {1<<62 + 1, 1<<61 + 1, 1, 2}, {1 << 31, 60e9, 1 << 31, 3},
+		{1 << 32, 1, 1 << 32, 4},
 		{math.MaxInt64, math.MaxInt64, math.MinInt64, 3}, {math.MinInt64, 0, 5, 4}, {5, 1e9, 9, 1}, {5, 1e9, 5, 200},
 	} {
 		f.Add(v[0], v[1], v[2], uint8(v[3]))
@@ -83,7 +94,8 @@ func FuzzCompileAnyAlgorithm(f *testing.F) {
 				if limit.Algorithm.Drains() || better.Tokens >= limit.Tokens && better.Per >= limit.Per {
 					continue
 				}
-				if _, err := rate.Compile(larger); (larger.Tokens > better.Tokens && better.Tokens < limit.Tokens || larger.Per > better.Per && better.Per < limit.Per) && !errors.As(err, &fault) {
+				if _, err := rate.Compile(larger); (larger.Tokens > better.Tokens && better.Tokens < limit.Tokens ||
+					larger.Per > better.Per && better.Per < limit.Per) && !errors.As(err, &fault) {
 					t.Errorf("Compile(%+v) names %+v, but %+v compiles too", limit, better, larger)
 				}
 			}

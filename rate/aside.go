@@ -9,7 +9,8 @@ const leastAside = 2
 // faster. It reports false, and s for the rest, where each part would hold fewer than two tokens,
 // or percent is not 1 to 99, or s counts in windows.
 func (s Shape) SetAside(percent, parts int) (each, rest Shape, ok bool) {
-	if percent < 1 || percent > 99 || parts < 1 || parts > MaxParts || s.Unit < 1 || s.Drain < 1 || !s.Algorithm.Drains() {
+	if percent < 1 || percent > 99 || parts < 1 || parts > MaxParts || s.Unit < 1 || s.Drain < 1 ||
+		!s.Algorithm.Drains() {
 		return Shape{}, s, false
 	}
 	aside := s.Burst()/100*int64(percent) + s.Burst()%100*int64(percent)/100
@@ -17,5 +18,6 @@ func (s Shape) SetAside(percent, parts int) (each, rest Shape, ok bool) {
 	if burst < leastAside {
 		return Shape{}, s, false
 	}
-	return s.fraction(int64(percent), 100*int64(parts), burst), s.fraction(int64(100-percent), 100, s.Burst()-aside), true
+	return s.fraction(int64(percent), 100*int64(parts), burst),
+		s.fraction(int64(100-percent), 100, s.Burst()-aside), true
 }

@@ -25,7 +25,8 @@ func TestSetAside(t *testing.T) {
 	} {
 		each, rest, ok := shapeOf(t, test.limit).SetAside(test.percent, test.parts)
 		if want, left := shapeOf(t, test.each), shapeOf(t, test.rest); !ok || each != want || rest != left {
-			t.Errorf("%s: SetAside(%d, %d) = %+v, %+v, %t, want %+v and %+v", test.name, test.percent, test.parts, each, rest, ok, want, left)
+			t.Errorf("%s: SetAside(%d, %d) = %+v, %+v, %t, want %+v and %+v", test.name, test.percent, test.parts, each,
+				rest, ok, want, left)
 		}
 	}
 	ten := rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}
@@ -54,7 +55,11 @@ func TestWhatIsSetAsideIsNotMore(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	found := 0
 	for range 20_000 {
-		l := rate.Limit{Tokens: 1 + rng.Int64N(1<<rng.IntN(40)), Per: time.Duration(1 + rng.Int64N(1<<rng.IntN(63))), Burst: 1 + rng.Int64N(1<<rng.IntN(50))}
+		l := rate.Limit{
+			Tokens: 1 + rng.Int64N(1<<rng.IntN(40)),
+			Per:    time.Duration(1 + rng.Int64N(1<<rng.IntN(63))),
+			Burst:  1 + rng.Int64N(1<<rng.IntN(50)),
+		}
 		whole, err := rate.Compile(l)
 		if err != nil {
 			continue
@@ -67,11 +72,15 @@ func TestWhatIsSetAsideIsNotMore(t *testing.T) {
 		found++
 		together := new(big.Rat).Mul(perNano(each), big.NewRat(int64(parts), 1))
 		together.Add(together, perNano(rest))
-		if together.Cmp(perNano(whole)) > 0 || l.Per >= time.Second && l.Per < 365*24*time.Hour && l.Tokens < 1<<30 && together.Cmp(new(big.Rat).Mul(perNano(whole), big.NewRat(999, 1000))) < 0 {
-			t.Fatalf("%+v: %d percent in %d parts are %+v, and %+v is left: another rate together", l, percent, parts, each, rest)
+		if together.Cmp(perNano(whole)) > 0 || l.Per >= time.Second && l.Per < 365*24*time.Hour && l.Tokens < 1<<30 &&
+			together.Cmp(new(big.Rat).Mul(perNano(whole), big.NewRat(999, 1000))) < 0 {
+			t.Fatalf("%+v: %d percent in %d parts are %+v, and %+v is left: another rate together", l, percent,
+				parts, each, rest)
 		}
-		if each.Burst() < 2 || rest.Burst() < 1 || each.Burst() > (whole.Burst()-rest.Burst())/int64(parts) || rest.Capacity != rest.Burst()*rest.Unit || each.Capacity != each.Burst()*each.Unit {
-			t.Fatalf("%+v: %d percent in %d parts are %+v, and %+v is left: want no more than the burst", l, percent, parts, each, rest)
+		if each.Burst() < 2 || rest.Burst() < 1 || each.Burst() > (whole.Burst()-rest.Burst())/int64(parts) ||
+			rest.Capacity != rest.Burst()*rest.Unit || each.Capacity != each.Burst()*each.Unit {
+			t.Fatalf("%+v: %d percent in %d parts are %+v, and %+v is left: want no more than the burst", l, percent,
+				parts, each, rest)
 		}
 		for _, s := range []rate.Shape{each, rest} {
 			if s.Capacity > rate.MaxCapacity || s.Drain > rate.MaxDrain || s.Drain < 1 || s.Unit < 1 {

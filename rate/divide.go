@@ -35,7 +35,13 @@ func (s Shape) fraction(num, den, burst int64) Shape {
 		g = gcd(more, unit)
 		more, unit = more/g, unit/g
 		if drain <= MaxDrain/more && unit <= maxUnit(burst)/times {
-			return Shape{Drain: drain * more, Unit: unit * times, Capacity: burst * unit * times, Tick: tick, Algorithm: s.Algorithm}
+			return Shape{
+				Drain:     drain * more,
+				Unit:      unit * times,
+				Capacity:  burst * unit * times,
+				Tick:      tick,
+				Algorithm: s.Algorithm,
+			}
 		}
 	}
 	return s.slower(num, den, burst)
@@ -54,7 +60,13 @@ func (s Shape) slower(num, den, burst int64) Shape {
 		unit = quotient(drain, units, drains)
 		unit.Add(unit, big.NewInt(1))
 	}
-	return Shape{Drain: drain.Int64(), Unit: unit.Int64(), Capacity: burst * unit.Int64(), Tick: tick, Algorithm: s.Algorithm}
+	return Shape{
+		Drain:     drain.Int64(),
+		Unit:      unit.Int64(),
+		Capacity:  burst * unit.Int64(),
+		Tick:      tick,
+		Algorithm: s.Algorithm,
+	}
 }
 
 // quotient is a*b/c, rounded down.

@@ -21,7 +21,8 @@ func TestGrow(t *testing.T) {
 		{"by less", ten, -7, 100},
 		{"by all there is", ten, math.MaxInt64, rate.MaxCapacity / 10 * 10},
 		{"a shape of nothing", rate.Shape{}, 5, 0},
-		{"one that is as large as can be", rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}, 1, rate.MaxCapacity},
+		{"one that is as large as can be", rate.Shape{Drain: 1, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}, 1,
+			rate.MaxCapacity},
 	} {
 		got := test.shape.Grow(test.tokens)
 		if got.Capacity != test.want {
@@ -53,14 +54,16 @@ func TestGrowIsALargerBurst(t *testing.T) {
 
 func TestMaxDebtAndUnitsStayInBounds(t *testing.T) {
 	for _, test := range []struct{ capacity, want int64 }{
-		{0, 0}, {7, 14}, {rate.MaxCapacity / 2, rate.MaxCapacity}, {rate.MaxCapacity - 1, rate.MaxCapacity}, {rate.MaxCapacity, rate.MaxCapacity},
+		{0, 0}, {7, 14}, {rate.MaxCapacity / 2, rate.MaxCapacity}, {rate.MaxCapacity - 1, rate.MaxCapacity},
+		{rate.MaxCapacity, rate.MaxCapacity},
 	} {
 		if got := (rate.Shape{Unit: 1, Capacity: test.capacity}).MaxDebt(); got != test.want {
 			t.Errorf("MaxDebt of capacity %d = %d, want %d", test.capacity, got, test.want)
 		}
 	}
 	for _, test := range []struct{ unit, tokens, want int64 }{
-		{10, 3, 30}, {10, 0, 0}, {10, -3, 0}, {1 << 40, 1 << 40, rate.MaxCapacity}, {2, rate.MaxCapacity - 1, rate.MaxCapacity}, {0, 5, 0},
+		{10, 3, 30}, {10, 0, 0}, {10, -3, 0}, {1 << 40, 1 << 40, rate.MaxCapacity},
+		{2, rate.MaxCapacity - 1, rate.MaxCapacity}, {0, 5, 0},
 	} {
 		if got := (rate.Shape{Unit: test.unit}).UnitsSaturating(test.tokens); got != test.want {
 			t.Errorf("%d tokens of %d units = %d, want %d", test.tokens, test.unit, got, test.want)

@@ -65,7 +65,13 @@ func (p *Past) recall(s Shape, since, until int64, most int) *Past {
 		}
 		return &Past{Since: oldest.Since, Window: p.longest()}
 	}
-	return &Past{Shape: p.Shape, Since: p.Since, Before: p.Before.recall(p.Shape, p.Since, since, most-1), Window: p.Window, Spent: p.Spent}
+	return &Past{
+		Shape:  p.Shape,
+		Since:  p.Since,
+		Before: p.Before.recall(p.Shape, p.Since, since, most-1),
+		Window: p.Window,
+		Spent:  p.Spent,
+	}
 }
 
 // longest is the longest window from p on back. The first to begin after a bucket was charged may begin as much later.

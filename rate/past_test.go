@@ -36,7 +36,8 @@ func TestPastEndsWhereNothingCanBeOwed(t *testing.T) {
 		want   int
 	}{
 		{"debts, too short", minute, minute, time.Minute, 2},
-		{"debts, and the margin for those who resolved their rules before", minute, minute, time.Minute + 2*time.Second, 1},
+		{"debts, and the margin for those who resolved their rules before", minute, minute,
+			time.Minute + 2*time.Second, 1},
 		{"windows, too short", minute, window, time.Minute, 2},
 		{"windows", minute, window, time.Minute + 2*time.Second, 1},
 		{"debts after windows that begin up to one later, too short", window, minute, time.Minute + 20*time.Second, 2},
@@ -99,7 +100,8 @@ func TestSettled(t *testing.T) {
 		{minute, nil, 0, int64(2*time.Minute + 2*time.Second)}, // a bucket owes twice its burst at most
 		{minute, nil, 1<<63 - 1 - int64(time.Second), 1<<63 - 1},
 		{window, nil, 0, int64(time.Minute + 2*time.Second)},
-		{minute, &rate.Past{Shape: window, Before: &rate.Past{Shape: hour}}, 0, int64(time.Hour + 2*time.Minute + 2*time.Second)},
+		{minute, &rate.Past{Shape: window, Before: &rate.Past{Shape: hour}}, 0,
+			int64(time.Hour + 2*time.Minute + 2*time.Second)},
 		{minute, &rate.Past{Window: time.Hour}, 0, int64(time.Hour + 2*time.Minute + 2*time.Second)},
 		{minute, &rate.Past{Window: rate.MaxWindow}, 1<<63 - 1 - int64(time.Hour), 1<<63 - 1},
 	} {

@@ -89,7 +89,8 @@ var ticks = [...]int64{1, 1_000, 1_000_000}
 // nanosecond, or holds more than MaxCapacity units even at the coarsest tick.
 func Compile(l Limit) (Shape, error) {
 	if l.Tokens < 1 || l.Per < 1 || l.Burst < 1 {
-		return Shape{}, errors.Join(atLeastOne("Tokens", l.Tokens), atLeastOne("Per", int64(l.Per)), atLeastOne("Burst", l.Burst))
+		return Shape{}, errors.Join(atLeastOne("Tokens", l.Tokens), atLeastOne("Per", int64(l.Per)),
+			atLeastOne("Burst", l.Burst))
 	}
 	if !l.Algorithm.Drains() {
 		return compileWindow(l)
@@ -132,7 +133,9 @@ func (s Shape) TimeToFull(debt int64) time.Duration {
 	case s.Drain <= 0:
 		return math.MaxInt64
 	case s.Tick == 1 && s.Drain == 1:
-		return time.Duration(debt) // as most limits have it whose tokens divide their time; a division takes longer than the rest
+		// as most limits have it whose tokens divide their time; a division takes longer than the
+		// rest
+		return time.Duration(debt)
 	case s.Tick == 1:
 		return time.Duration((uint64(debt) + uint64(s.Drain) - 1) / uint64(s.Drain))
 	}

@@ -46,13 +46,20 @@ func TestCompile(t *testing.T) {
 		limit rate.Limit
 		want  rate.Shape
 	}{
-		{"10 per second", rate.Limit{Tokens: 10, Per: time.Second, Burst: 20}, rate.Shape{Drain: 1, Unit: 1e8, Capacity: 2e9, Tick: 1}},
-		{"7 in 3 minutes", rate.Limit{Tokens: 7, Per: 3 * time.Minute, Burst: 7}, rate.Shape{Drain: 7, Unit: 180e9, Capacity: 1260e9, Tick: 1}},
-		{"one a day", rate.Limit{Tokens: 1, Per: day, Burst: 1}, rate.Shape{Drain: 1, Unit: 864e11, Capacity: 864e11, Tick: 1}},
-		{"5 GB per second", rate.Limit{Tokens: 5e9, Per: time.Second, Burst: 5e9}, rate.Shape{Drain: 5, Unit: 1, Capacity: 5e9, Tick: 1}},
-		{"a million a day, prime, in microseconds", rate.Limit{Tokens: 1000003, Per: day, Burst: 1000003}, rate.Shape{Drain: 1000003, Unit: 864e8, Capacity: 1000003 * 864e8, Tick: 1e3}},
-		{"a billion a day, prime, in milliseconds", rate.Limit{Tokens: 1000000007, Per: day, Burst: 1000000007}, rate.Shape{Drain: 1000000007, Unit: 864e5, Capacity: 1000000007 * 864e5, Tick: 1e6}},
-		{"as fast as it goes", rate.Limit{Tokens: rate.MaxDrain, Per: 1, Burst: rate.MaxCapacity}, rate.Shape{Drain: rate.MaxDrain, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}},
+		{"10 per second", rate.Limit{Tokens: 10, Per: time.Second, Burst: 20},
+			rate.Shape{Drain: 1, Unit: 1e8, Capacity: 2e9, Tick: 1}},
+		{"7 in 3 minutes", rate.Limit{Tokens: 7, Per: 3 * time.Minute, Burst: 7},
+			rate.Shape{Drain: 7, Unit: 180e9, Capacity: 1260e9, Tick: 1}},
+		{"one a day", rate.Limit{Tokens: 1, Per: day, Burst: 1},
+			rate.Shape{Drain: 1, Unit: 864e11, Capacity: 864e11, Tick: 1}},
+		{"5 GB per second", rate.Limit{Tokens: 5e9, Per: time.Second, Burst: 5e9},
+			rate.Shape{Drain: 5, Unit: 1, Capacity: 5e9, Tick: 1}},
+		{"a million a day, prime, in microseconds", rate.Limit{Tokens: 1000003, Per: day, Burst: 1000003},
+			rate.Shape{Drain: 1000003, Unit: 864e8, Capacity: 1000003 * 864e8, Tick: 1e3}},
+		{"a billion a day, prime, in milliseconds", rate.Limit{Tokens: 1000000007, Per: day, Burst: 1000000007},
+			rate.Shape{Drain: 1000000007, Unit: 864e5, Capacity: 1000000007 * 864e5, Tick: 1e6}},
+		{"as fast as it goes", rate.Limit{Tokens: rate.MaxDrain, Per: 1, Burst: rate.MaxCapacity},
+			rate.Shape{Drain: rate.MaxDrain, Unit: 1, Capacity: rate.MaxCapacity, Tick: 1}},
 	}
 	for _, test := range tests {
 		got, err := rate.Compile(test.limit)
@@ -69,14 +76,20 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		{rate.Limit{}, "Tokens is 0, want 1 or more; Per is 0s, want 1ns or more; Burst is 0, want 1 or more"},
 		{rate.Limit{Tokens: 5, Per: time.Second, Burst: -3}, "Burst is -3, want 1 or more"},
-		{rate.Limit{Tokens: math.MinInt64, Per: time.Second, Burst: 1}, "Tokens is -9223372036854775808, want 1 or more"},
-		{rate.Limit{Tokens: 5, Per: time.Second, Burst: math.MaxInt64}, "Burst is 9223372036854775807, want 23058430092136939 or less"},
-		{rate.Limit{Tokens: rate.MaxDrain + 1, Per: time.Second, Burst: 1}, "Tokens is 4294967297, want a count that shares a larger divisor with Per, such as 4294967296"},
-		{rate.Limit{Tokens: 10_000_000_019, Per: time.Second, Burst: 1e9}, "Tokens is 10000000019, want a count that shares a larger divisor with Per, such as 10000000016"},
-		{rate.Limit{Tokens: 1, Per: math.MaxInt64, Burst: 1}, "Per is 2562047h47m16.854775807s, want 1281023h53m38.427387904s or less"},
+		{rate.Limit{Tokens: math.MinInt64, Per: time.Second, Burst: 1},
+			"Tokens is -9223372036854775808, want 1 or more"},
+		{rate.Limit{Tokens: 5, Per: time.Second, Burst: math.MaxInt64},
+			"Burst is 9223372036854775807, want 23058430092136939 or less"},
+		{rate.Limit{Tokens: rate.MaxDrain + 1, Per: time.Second, Burst: 1},
+			"Tokens is 4294967297, want a count that shares a larger divisor with Per, such as 4294967296"},
+		{rate.Limit{Tokens: 10_000_000_019, Per: time.Second, Burst: 1e9},
+			"Tokens is 10000000019, want a count that shares a larger divisor with Per, such as 10000000016"},
+		{rate.Limit{Tokens: 1, Per: math.MaxInt64, Burst: 1},
+			"Per is 2562047h47m16.854775807s, want 1281023h53m38.427387904s or less"},
 		{
 			rate.Limit{Tokens: math.MaxInt64 - 24, Per: math.MaxInt64, Burst: math.MaxInt64},
-			"Tokens is 9223372036854775783, want a count that shares a larger divisor with Per, such as 9223371976607534598; Burst is 9223372036854775807, want 30123620604 or less",
+			"Tokens is 9223372036854775783, want a count that shares a larger divisor with Per, such as " +
+				"9223371976607534598; Burst is 9223372036854775807, want 30123620604 or less",
 		},
 	}
 	for _, test := range tests {
@@ -106,8 +119,10 @@ func TestLargestTokensIsLargest(t *testing.T) {
 
 func FuzzCompile(f *testing.F) {
 	for _, v := range [][3]int64{
-		{10, 1e9, 20}, {1, 1, 1}, {0, -1, math.MinInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64}, {math.MaxInt64 - 24, math.MaxInt64 - 24, 1},
-		{1 << 33, 1 << 62, 1 << 62}, {1000003, 864e11, 1 << 40}, {rate.MaxDrain + 1, 1e9, 1 << 40}, {10_000_000_019, 3600e9, 10_000_000_019}, {1 << 33, math.MaxInt64 - 24, 1},
+		{10, 1e9, 20}, {1, 1, 1}, {0, -1, math.MinInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{math.MaxInt64 - 24, math.MaxInt64 - 24, 1},
+		{1 << 33, 1 << 62, 1 << 62}, {1000003, 864e11, 1 << 40}, {rate.MaxDrain + 1, 1e9, 1 << 40},
+		{10_000_000_019, 3600e9, 10_000_000_019}, {1 << 33, math.MaxInt64 - 24, 1},
 	} {
 		f.Add(v[0], v[1], v[2])
 	}
@@ -251,10 +266,12 @@ func TestTimeToFullAndBack(t *testing.T) {
 			continue
 		}
 		if now, before := test.shape.Drained(got), test.shape.Drained(got-1); now < test.debt || before >= test.debt {
-			t.Errorf("%+v drains %d in %v and %d a nanosecond before, want %d reached exactly then", test.shape, now, got, before, test.debt)
+			t.Errorf("%+v drains %d in %v and %d a nanosecond before, want %d reached exactly then", test.shape, now,
+				got, before, test.debt)
 		}
 	}
-	if got := (rate.Shape{Drain: rate.MaxDrain, Unit: 1, Capacity: 1, Tick: 1}).Drained(math.MaxInt64); got != rate.MaxCapacity {
+	if got := (rate.Shape{Drain: rate.MaxDrain, Unit: 1, Capacity: 1, Tick: 1}).Drained(
+		math.MaxInt64); got != rate.MaxCapacity {
 		t.Errorf("Drained saturates at %d, want %d", got, int64(rate.MaxCapacity))
 	}
 }

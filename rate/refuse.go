@@ -24,7 +24,8 @@ func refuse(l Limit) error {
 	}
 	fixed.Burst = min(l.Burst, largestBurst(fixed))
 
-	return errors.Join(changed("Tokens", l.Tokens, fixed.Tokens), changed("Per", int64(l.Per), int64(fixed.Per)), changed("Burst", l.Burst, fixed.Burst))
+	return errors.Join(changed("Tokens", l.Tokens, fixed.Tokens), changed("Per", int64(l.Per), int64(fixed.Per)),
+		changed("Burst", l.Burst, fixed.Burst))
 }
 
 func changed(field string, from, to int64) error {

@@ -29,8 +29,15 @@ import (
 func TestReservationsNeverGrant(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 21))
-		rule := policy.Rule{Endpoint: "GET /a", Limit: 1 + rng.Int64N(50), Per: time.Second, Burst: 20 + rng.Int64N(80), Subject: policy.SubjectEndpoint}
-		rules := []policy.Rule{rule, {Endpoint: policy.All, Limit: 5, Burst: 40, Subject: policy.SubjectIP, Mode: policy.Mode(seed % 2)}}
+		rule := policy.Rule{
+			Endpoint: "GET /a",
+			Limit:    1 + rng.Int64N(50),
+			Per:      time.Second,
+			Burst:    20 + rng.Int64N(80),
+			Subject:  policy.SubjectEndpoint,
+		}
+		rules := []policy.Rule{rule, {Endpoint: policy.All, Limit: 5, Burst: 40, Subject: policy.SubjectIP,
+			Mode: policy.Mode(seed % 2)}}
 		fast := trial.New(t, []string{"GET /a"}, rules)
 		slow := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) { o.Buckets = new(buckettest.Twin) })
 		upward := seed >= 3 // some settle up; then only the twin judges
@@ -59,7 +66,8 @@ func TestReservationsNeverGrant(t *testing.T) {
 				a, b = fast.Check(context.Background(), r), slow.Check(context.Background(), r)
 			}
 			if a.Allowed != b.Allowed || a.Reason != b.Reason || a.RetryAfter != b.RetryAfter {
-				t.Fatalf("seed %d: %v, %v, wait %v, the twin says %v, %v, wait %v", seed, a.Allowed, a.Reason, a.RetryAfter, b.Allowed, b.Reason, b.RetryAfter)
+				t.Fatalf("seed %d: %v, %v, wait %v, the twin says %v, %v, wait %v", seed, a.Allowed, a.Reason,
+					a.RetryAfter, b.Allowed, b.Reason, b.RetryAfter)
 			}
 			if !a.Allowed {
 				return
@@ -164,7 +172,8 @@ func TestConcurrentReservations(t *testing.T) {
 		}
 	}
 	s := b.Reservations()
-	if settled.Load() != made.Load() || s.Outstanding != 0 || int64(s.Made) != made.Load() || int64(s.Settled) != made.Load() || int64(s.Refused) != refused.Load() {
+	if settled.Load() != made.Load() || s.Outstanding != 0 || int64(s.Made) != made.Load() ||
+		int64(s.Settled) != made.Load() || int64(s.Refused) != refused.Load() {
 		t.Errorf("made %d, refused %d, settled %d, stats %+v", made.Load(), refused.Load(), settled.Load(), s)
 	}
 	if got, want := b.TokensLeft(), int64(1<<40)-100*made.Load(); got != want {

@@ -28,17 +28,18 @@ func TestSettle(t *testing.T) {
 		left             int64 // after the settlement
 		uncharged        int64
 	}{
-		"as estimated":                             {estimate: 400, actual: 400, left: 600},
-		"less, at once":                            {estimate: 400, actual: 150, left: 850},
-		"nothing, at once":                         {estimate: 400, actual: 0, left: 1000},
-		"less, while as much is left":              {estimate: 400, actual: 150, after: time.Second, left: 950},
-		"less, when time gave most of it back":     {estimate: 400, actual: 150, after: 3 * time.Second, left: 1000},
-		"less, when time gave all of it back":      {estimate: 400, actual: 150, after: 5 * time.Second, left: 1000},
-		"more":                                     {estimate: 400, actual: 700, left: 300},
-		"more, later":                              {estimate: 400, actual: 700, after: time.Second, left: 400},
-		"more than the bucket holds":               {estimate: 400, actual: 1500, left: 0},
-		"more than the bucket may owe":             {estimate: 400, actual: 2500, left: 0, uncharged: 500},
-		"more than anybody has":                    {estimate: 400, actual: math.MaxInt64, left: 0, uncharged: math.MaxInt64 - 2000},
+		"as estimated":                         {estimate: 400, actual: 400, left: 600},
+		"less, at once":                        {estimate: 400, actual: 150, left: 850},
+		"nothing, at once":                     {estimate: 400, actual: 0, left: 1000},
+		"less, while as much is left":          {estimate: 400, actual: 150, after: time.Second, left: 950},
+		"less, when time gave most of it back": {estimate: 400, actual: 150, after: 3 * time.Second, left: 1000},
+		"less, when time gave all of it back":  {estimate: 400, actual: 150, after: 5 * time.Second, left: 1000},
+		"more":                                 {estimate: 400, actual: 700, left: 300},
+		"more, later":                          {estimate: 400, actual: 700, after: time.Second, left: 400},
+		"more than the bucket holds":           {estimate: 400, actual: 1500, left: 0},
+		"more than the bucket may owe":         {estimate: 400, actual: 2500, left: 0, uncharged: 500},
+		"more than anybody has": {estimate: 400, actual: math.MaxInt64, left: 0,
+			uncharged: math.MaxInt64 - 2000},
 		"an estimate of nothing is one of a token": {estimate: 0, actual: 1, left: 999},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +160,8 @@ func TestReservationsAreBounded(t *testing.T) {
 		t.Errorf("Settle of one that had to go = %+v, want no_reservation", got)
 	}
 	b.MustSettle(t, second.ID, 0)
-	if s := b.Reservations(); s.Outstanding != 2 || s.Remembered != 1 || s.Capacity != 3 || s.Made != 4 || s.Settled != 2 || s.Refused != 1 {
+	if s := b.Reservations(); s.Outstanding != 2 || s.Remembered != 1 || s.Capacity != 3 || s.Made != 4 ||
+		s.Settled != 2 || s.Refused != 1 {
 		t.Errorf("Reservations = %+v", s)
 	}
 	// Time makes room too.
@@ -187,9 +189,11 @@ func TestWhatReserveDoesNotHold(t *testing.T) {
 		"no such endpoint": {"/b", 1, false, headgate.UnknownEndpoint},
 		"no rule":          {"/free", 1, true, headgate.NoRule},
 	} {
-		made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: c.target, Peer: trial.Client, Cost: c.cost}, 0)
+		made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: c.target, Peer: trial.Client,
+			Cost: c.cost}, 0)
 		if d.Allowed != c.allowed || d.Reason != c.reason || made != (headgate.Reservation{}) {
-			t.Errorf("%s: Reserve = %+v, %v, %v, want nothing, %v, %v", name, made, d.Allowed, d.Reason, c.allowed, c.reason)
+			t.Errorf("%s: Reserve = %+v, %v, %v, want nothing, %v, %v", name, made, d.Allowed, d.Reason,
+				c.allowed, c.reason)
 		}
 	}
 	if got := b.MustSettle(t, reservation.ID{}, 7); got.Status != reservation.NothingReserved {
@@ -198,7 +202,8 @@ func TestWhatReserveDoesNotHold(t *testing.T) {
 	if got := b.MustSettle(t, reservation.ID{1}, 7); got.Status != reservation.None {
 		t.Errorf("Settle of an unknown one = %+v", got)
 	}
-	if _, err := b.Settle(context.Background(), reservation.ID{1}, -7); err == nil || err.Error() != "actual is -7, want 0 or more" {
+	if _, err := b.Settle(context.Background(), reservation.ID{1}, -7); err == nil ||
+		err.Error() != "actual is -7, want 0 or more" {
 		t.Errorf("Settle of a negative cost = %v", err)
 	}
 	if s := b.Reservations(); s.Outstanding != 1 || s.Made != 1 {
@@ -242,15 +247,18 @@ func TestSettleAcrossAChangeOfRules(t *testing.T) {
 		actual  int64
 		left    int64
 	}{
-		"a larger burst, less":              {after: of(100, 2000), actual: 100, left: 1900},
-		"a larger burst, more":              {after: of(100, 2000), actual: 900, left: 1100},
-		"a larger burst, after a request":   {after: of(100, 2000), between: 50, actual: 100, left: 1850},
-		"another unit":                      {after: of(77, 1000), actual: 100, left: 899}, // rounded to the safe side
-		"another unit, more":                {after: of(77, 1000), actual: 900, left: 100},
-		"a smaller burst keeps difference":  {after: of(100, 700), between: 50, actual: 100, left: 249}, // gives back 400−300, less a unit
-		"a smaller burst that forgave all":  {after: of(100, 300), actual: 100, left: 0},
-		"a rule that applies no more, less": {after: policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 10}, actual: 100, left: 10},
-		"a rule that applies no more, more": {after: policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 10}, actual: 900, left: 10},
+		"a larger burst, less":            {after: of(100, 2000), actual: 100, left: 1900},
+		"a larger burst, more":            {after: of(100, 2000), actual: 900, left: 1100},
+		"a larger burst, after a request": {after: of(100, 2000), between: 50, actual: 100, left: 1850},
+		"another unit":                    {after: of(77, 1000), actual: 100, left: 899}, // rounded to the safe side
+		"another unit, more":              {after: of(77, 1000), actual: 900, left: 100},
+		// gives back 400−300, less a unit
+		"a smaller burst keeps difference": {after: of(100, 700), between: 50, actual: 100, left: 249},
+		"a smaller burst that forgave all": {after: of(100, 300), actual: 100, left: 0},
+		"a rule that applies no more, less": {after: policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 10},
+			actual: 100, left: 10},
+		"a rule that applies no more, more": {after: policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 10},
+			actual: 900, left: 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := &trial.Switching{}
@@ -259,7 +267,8 @@ func TestSettleAcrossAChangeOfRules(t *testing.T) {
 			made := b.MustReserve(t, 500)
 			rules.Become(t, b, c.after)
 			if c.between > 0 {
-				b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: c.between})
+				b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
+					Cost: c.between})
 			}
 			if got := b.MustSettle(t, made.ID, c.actual); got.Status != reservation.Settled {
 				t.Errorf("Settle = %+v", got)
@@ -339,12 +348,14 @@ func TestAFailedSettlementGivesNothingBackTwice(t *testing.T) {
 				{Endpoint: "GET /a", Limit: 100, Burst: 1000, Scope: policy.Strict},
 				{Endpoint: "*", Limit: 100, Burst: 10_000, Scope: policy.Strict},
 			}
-			b := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) { o.Buckets, o.Names = store, names })
+			b := trial.New(t, []string{"GET /a"}, rules,
+				func(o *headgate.Options) { o.Buckets, o.Names = store, names })
 			made := b.MustReserve(t, 500)
 			if _, err := b.Settle(context.Background(), made.ID, c.actual); !errors.Is(err, trial.ErrGone) {
 				t.Fatalf("Settle = %v, want %v", err, trial.ErrGone)
 			}
-			if got := b.MustSettle(t, made.ID, c.actual); got.Status != reservation.Settled || b.TokensLeft() != c.left {
+			if got := b.MustSettle(t, made.ID, c.actual); got.Status != reservation.Settled ||
+				b.TokensLeft() != c.left {
 				t.Errorf("Settle = %+v and %d are left, want settled and %d", got, b.TokensLeft(), c.left)
 			}
 		})
@@ -398,9 +409,11 @@ func TestRequestCost(t *testing.T) {
 		{"/a", -1, false, headgate.InvalidCost, 0},
 		{"/a", math.MinInt64, false, headgate.InvalidCost, 0},
 	} {
-		d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: step.target, Peer: trial.Client, Cost: step.cost})
+		d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: step.target, Peer: trial.Client,
+			Cost: step.cost})
 		if d.Allowed != step.allowed || d.Reason != step.reason || d.Reason != headgate.OverLimit && d.RetryAfter != 0 {
-			t.Errorf("step %d: %s at %d = %v, %v, wait %v, want %v, %v", i, step.target, step.cost, d.Allowed, d.Reason, d.RetryAfter, step.allowed, step.reason)
+			t.Errorf("step %d: %s at %d = %v, %v, wait %v, want %v, %v", i, step.target, step.cost, d.Allowed, d.Reason,
+				d.RetryAfter, step.allowed, step.reason)
 		}
 		if v, ok := d.Binding(); ok && v.Outcome.Remaining != step.left {
 			t.Errorf("step %d: %d are left, want %d", i, v.Outcome.Remaining, step.left)
@@ -444,19 +457,26 @@ func TestSettleInWindows(t *testing.T) {
 			}
 			left("more", 250)
 			if s := b.MustSettle(t, third.ID, 1000); s.Uncharged != 650 {
-				t.Errorf("Settle above the limit = %+v, want 650 uncharged: the window counts no more than its limit", s)
+				t.Errorf("Settle above the limit = %+v, want 650 uncharged: the window counts no more than its limit",
+					s)
 			}
 			left("more than there is", 0)
-			if state, given, err := b.Grant(context.Background(), trial.Mine, 300, time.Time{}, nil); err != nil || given != 300 || state.Remaining != 300 {
+			if state, given, err := b.Grant(context.Background(), trial.Mine, 300, time.Time{}, nil); err != nil ||
+				given != 300 || state.Remaining != 300 {
 				t.Errorf("Grant = %d, %+v, %v, want 300", given, state, err)
 			}
 			var wrong *inspect.QueryError
 			asked := false
-			_, _, err := b.Grant(context.Background(), trial.Mine, 300, b.Now.Add(time.Hour), func(inspect.Bucket) error { asked = true; return nil })
+			_, _, err := b.Grant(context.Background(), trial.Mine, 300, b.Now.Add(time.Hour),
+				func(inspect.Bucket) error {
+					asked = true
+					return nil
+				})
 			if !errors.As(err, &wrong) || !strings.Contains(wrong.Error(), `rule "GET /a" counts in windows`) || asked {
 				t.Errorf("Grant for a time = %v, approval asked: %t, want it refused at once", err, asked)
 			}
-			if state, err := b.Reset(context.Background(), trial.Mine, nil); err != nil || state.Remaining != 1000 || state.ResetAfter != 0 {
+			if state, err := b.Reset(context.Background(), trial.Mine, nil); err != nil || state.Remaining != 1000 ||
+				state.ResetAfter != 0 {
 				t.Errorf("Reset = %+v, %v, want it full", state, err)
 			}
 			late, _ := b.TryReserve(600, time.Hour)
@@ -470,7 +490,8 @@ func TestSettleInWindows(t *testing.T) {
 
 // Under leaky_bucket a reservation is a place in the queue.
 func TestReserveInAQueue(t *testing.T) {
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 10, Burst: 100, Algorithm: policy.LeakyBucket}})
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 10, Burst: 100,
+		Algorithm: policy.LeakyBucket}})
 	first := b.MustReserve(t, 50)
 	made, d := b.TryReserve(20, time.Second)
 	if !d.Allowed || d.Wait != 5*time.Second || !made.Expires.Equal(b.Now.Add(6*time.Second)) {

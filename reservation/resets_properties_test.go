@@ -19,7 +19,8 @@ import (
 func TestWhatIsAdmittedWhileOperatorsGive(t *testing.T) {
 	for _, scope := range []policy.Scope{policy.Strict, policy.Lease} {
 		for seed := range uint64(12) {
-			r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Minute, Burst: 50, Scope: scope}, 0)
+			r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Minute, Burst: 50, Scope: scope},
+				0)
 			run := &operated{twoReplicas: r, t: t, rng: rand.New(rand.NewPCG(seed, uint64(scope)))}
 			for range 150 {
 				r.pass(time.Duration(run.rng.Int64N(int64(3 * time.Second))))
@@ -121,7 +122,8 @@ func (o *operated) check(t *testing.T, scope policy.Scope, seed uint64, late tim
 			}
 			if most := 50 + given + shape.Drained(time.Duration(to-from)+late)/shape.Unit + 1; admitted > most {
 				t.Fatalf("%v, seed %d: %d tokens were admitted from %v to %v, want at most %d, of which %d were given",
-					scope, seed, admitted, time.Duration(from-o.events[0].at), time.Duration(to-o.events[0].at), most, given)
+					scope, seed, admitted, time.Duration(from-o.events[0].at),
+					time.Duration(to-o.events[0].at), most, given)
 			}
 		}
 	}

@@ -82,9 +82,19 @@ func (r *twoReplicas) open(t *testing.T, rule policy.Rule, free int) *sharer {
 	must(t, err)
 	ledger, err := redis.NewLedger(strict, redis.LedgerOptions{Now: r.now.Load})
 	must(t, err)
-	held, err := lease.New(lease.Options{Authority: lessor, Terms: lease.Terms{TTL: leaseTTL}, Deadline: leaseTTL, Now: r.now.Load})
+	held, err := lease.New(lease.Options{
+		Authority: lessor,
+		Terms:     lease.Terms{TTL: leaseTTL},
+		Deadline:  leaseTTL,
+		Now:       r.now.Load,
+	})
 	must(t, err)
-	s.reports, err = report.New(report.Options{Authority: ledger, Interval: syncInterval, Deadline: 10 * time.Second, Now: r.now.Load})
+	s.reports, err = report.New(report.Options{
+		Authority: ledger,
+		Interval:  syncInterval,
+		Deadline:  10 * time.Second,
+		Now:       r.now.Load,
+	})
 	must(t, err)
 	s.store, err = scoped.New(scoped.Options{
 		Local: local, Strict: strict, Leases: held, Reports: s.reports, Free: free,
@@ -191,7 +201,8 @@ func TestWhatOneReplicaGaveTheOtherDoesNotGiveBack(t *testing.T) {
 		{"lease, filled", policy.Lease, 0, reset, 60},
 		{"lease, given 5", policy.Lease, 0, granted(5), 60},
 		{"lease, given nothing", policy.Lease, 0, func(*sharer, *testing.T) {}, 60},
-		{"lease, filled, out of a free part", policy.Lease, 20, reset, 50}, // A has ten in its own, and 80 less 40 in the store
+		// A has ten in its own, and 80 less 40 in the store
+		{"lease, filled, out of a free part", policy.Lease, 20, reset, 50},
 		{"lease, given nothing, out of a free part", policy.Lease, 20, func(*sharer, *testing.T) {}, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -257,7 +268,8 @@ func TestBucketIsFilledBeforeItIsReported(t *testing.T) {
 		{"filled before the report", true, false, 56},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Second, Burst: 100, Scope: policy.Sync}, 0)
+			r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Second, Burst: 100,
+				Scope: policy.Sync}, 0)
 			id := r.b.reserve(t, 4)
 			if c.before {
 				r.b.reports.Flush(t.Context())
@@ -359,7 +371,14 @@ func TestReservationsOfAnOutage(t *testing.T) {
 	} {
 		for _, scope := range []policy.Scope{policy.Strict, policy.Lease, policy.Sync} {
 			t.Run(scope.String()+", "+c.name, func(t *testing.T) {
-				r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Second, Burst: 40, Scope: scope, OnStoreLoss: c.loss}, 0)
+				r := together(t, policy.Rule{
+					Endpoint:    policy.Default,
+					Limit:       1,
+					Per:         time.Second,
+					Burst:       40,
+					Scope:       scope,
+					OnStoreLoss: c.loss,
+				}, 0)
 				r.b.lose(t)
 				r.pass(30 * time.Second) // after which a half of the rate has given a share 15
 				var made []reservation.ID

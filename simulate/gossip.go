@@ -37,7 +37,8 @@ type Gossiper struct {
 func (g *Gossip) Start(name uint64, clock *Clock) *Gossiper {
 	r := &Gossiper{Group: g, Clock: clock, Name: name, links: map[uint64]*Link{}}
 	store, err := gossip.New(gossip.Options{
-		Transport: r, Self: name, Interval: g.Interval, Most: g.Most, Messages: g.Messages, MaxAccounts: 1 << 10, Now: clock.Now,
+		Transport: r, Self: name, Interval: g.Interval, Most: g.Most, Messages: g.Messages, MaxAccounts: 1 << 10,
+		Now: clock.Now,
 	})
 	if err != nil {
 		panic(err) // options of a test

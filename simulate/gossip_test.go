@@ -31,9 +31,10 @@ func newGossips(t *testing.T, seed uint64, replicas int, interval time.Duration,
 	}
 	w := simulate.New(seed)
 	f := &gossips{shape: shape, envelope: simulate.Envelope{Shape: shape}}
-	f.Gossip = &simulate.Gossip{World: w, Interval: interval, Messages: 1, Link: func(_, _ *simulate.Gossiper) *simulate.Link {
-		return &simulate.Link{World: w, Delay: 200 * time.Microsecond, Jitter: time.Millisecond}
-	}}
+	f.Gossip = &simulate.Gossip{World: w, Interval: interval, Messages: 1,
+		Link: func(_, _ *simulate.Gossiper) *simulate.Link {
+			return &simulate.Link{World: w, Delay: 200 * time.Microsecond, Jitter: time.Millisecond}
+		}}
 	for i := range replicas {
 		f.Start(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
 	}
@@ -84,7 +85,8 @@ func TestGossipScales(t *testing.T) {
 		f.World.Run(end)
 		used := f.envelope.Utilisation(end, f.demand)
 		if used < 0.97 || used > 1.02 || f.excess() > 0.3 {
-			t.Errorf("%d replicas: %.3f of the limit used, %.2f bursts beyond it; want 0.97 and 0.30", k, used, f.excess())
+			t.Errorf("%d replicas: %.3f of the limit used, %.2f bursts beyond it; want 0.97 and 0.30", k,
+				used, f.excess())
 		}
 		// A hot bucket takes a peer less than 1 kB a second.
 		if sent := f.All[0].Store.Status().Bytes / uint64(max(1, k-1)) / uint64(end.Seconds()); sent > 1024 {
@@ -125,7 +127,8 @@ func TestGossipThroughAPartition(t *testing.T) {
 		f.cut(k/2, false)
 		f.World.Run(end)
 		if used := f.envelope.Utilisation(end, f.demand); used < 0.97 || f.excess() > 0.5 {
-			t.Errorf("%d replicas: %.3f of the limit used, %.2f bursts beyond it; want 0.97 and 0.50", k, used, f.excess())
+			t.Errorf("%d replicas: %.3f of the limit used, %.2f bursts beyond it; want 0.97 and 0.50", k,
+				used, f.excess())
 		}
 	}
 }
@@ -144,7 +147,8 @@ func TestGossipReconciles(t *testing.T) {
 	denied := f.demand - f.envelope.Admitted
 	f.World.Run(20 * time.Second)
 	if after := f.demand - f.envelope.Admitted; denied > 0 || after > 0 {
-		t.Errorf("%d of %d requests below the limit are denied, %d of them after the partition; want none", after, f.demand, after-denied)
+		t.Errorf("%d of %d requests below the limit are denied, %d of them after the partition; want none", after,
+			f.demand, after-denied)
 	}
 }
 
@@ -166,7 +170,8 @@ func TestGossipThroughOneWay(t *testing.T) {
 		}
 		f.World.Run(end)
 		if used := f.envelope.Utilisation(end, f.demand); used < 0.97 || f.excess() > 0.5 {
-			t.Errorf("%d replicas: %.3f of the limit used, %.2f bursts beyond it; want 0.97 and 0.50", k, used, f.excess())
+			t.Errorf("%d replicas: %.3f of the limit used, %.2f bursts beyond it; want 0.97 and 0.50", k,
+				used, f.excess())
 		}
 	}
 }
@@ -219,9 +224,10 @@ func TestGossipWithALiar(t *testing.T) {
 		}
 		w := simulate.New(1)
 		f := &gossips{shape: shape, envelope: simulate.Envelope{Shape: shape}}
-		f.Gossip = &simulate.Gossip{World: w, Interval: 50 * time.Millisecond, Most: c.claims, Link: func(_, _ *simulate.Gossiper) *simulate.Link {
-			return &simulate.Link{World: w, Delay: time.Millisecond}
-		}}
+		f.Gossip = &simulate.Gossip{World: w, Interval: 50 * time.Millisecond, Most: c.claims,
+			Link: func(_, _ *simulate.Gossiper) *simulate.Link {
+				return &simulate.Link{World: w, Delay: time.Millisecond}
+			}}
 		for i := range 4 {
 			f.Start(uint64(i+1), &simulate.Clock{World: w, Offset: time.Second})
 		}
@@ -242,7 +248,8 @@ func TestGossipWithALiar(t *testing.T) {
 		w.Run(end)
 		left := float64(f.envelope.Admitted-before) / 15000
 		if left < c.least || left > c.most {
-			t.Errorf("most %d: %.3f of the limit is left to the others, want %.2f to %.2f", c.claims, left, c.least, c.most)
+			t.Errorf("most %d: %.3f of the limit is left to the others, want %.2f to %.2f", c.claims, left,
+				c.least, c.most)
 		}
 		if c.claims == 100 && f.excess() > 0.3 {
 			t.Errorf("%.2f bursts are admitted beyond the limit, want 0.30 at most", f.excess())
@@ -272,7 +279,8 @@ func TestGossipBoundIsTight(t *testing.T) {
 			f.World.Run(f.World.Now() + 100*time.Millisecond)
 		}
 		if got, want := f.envelope.Excess(), int64(k-1)*100; got < want-int64(k) || got > f.most(k) {
-			t.Errorf("%d replicas admit %d tokens more than burst and rate, want %d or hardly less, and %d at most", k, got, want, f.most(k))
+			t.Errorf("%d replicas admit %d tokens more than burst and rate, want %d or hardly less, and %d at most", k,
+				got, want, f.most(k))
 		}
 		before := f.envelope.Admitted
 		f.World.Run(f.World.Now() + time.Duration(k-1)*time.Second - 200*time.Millisecond)
@@ -280,7 +288,8 @@ func TestGossipBoundIsTight(t *testing.T) {
 			f.request(r, 1)
 		}
 		if k > 1 && f.envelope.Admitted != before {
-			t.Errorf("%d replicas admit %d before what was admitted too much has drained", k, f.envelope.Admitted-before)
+			t.Errorf("%d replicas admit %d before what was admitted too much has drained", k,
+				f.envelope.Admitted-before)
 		}
 		f.World.Run(f.World.Now() + 400*time.Millisecond)
 		f.request(f.All[0], 1)
@@ -382,7 +391,8 @@ func gossipAtRandom(t *testing.T, seed uint64) float64 {
 				f.Crash(dead)
 				f.World.After(min(long, end-at), func() {
 					names++
-					next := f.Start(names, &simulate.Clock{World: f.World, Offset: f.World.Between(time.Second, time.Hour)})
+					next := f.Start(names, &simulate.Clock{World: f.World,
+						Offset: f.World.Between(time.Second, time.Hour)})
 					next.Store.Join()
 					f.Members()
 					next.Copy(f.All[0])
@@ -396,7 +406,8 @@ func gossipAtRandom(t *testing.T, seed uint64) float64 {
 	f.World.Run(end)
 	most := f.most(k) + extra + l.Tokens*int64(end/per+1)/2000 + 1 // clocks drift
 	if over := f.envelope.Excess(); over > most {
-		t.Errorf("seed %d: %d replicas of %+v admit %d tokens above burst and rate, want %d at most", seed, k, l, over, most)
+		t.Errorf("seed %d: %d replicas of %+v admit %d tokens above burst and rate, want %d at most", seed, k,
+			l, over, most)
 	}
 	for _, x := range f.All {
 		for _, y := range f.All {
@@ -410,7 +421,8 @@ func gossipAtRandom(t *testing.T, seed uint64) float64 {
 	f.World.Run(f.World.Now() + 10*f.Interval + f.shape.TimeToFull(f.shape.Capacity)*time.Duration(len(f.All)+1))
 	for _, x := range f.All {
 		if !x.Request(f.shape, hot, 1) {
-			t.Errorf("seed %d: replica %d of %d denies when all is over, under %+v: %+v", seed, x.Name, len(f.All), l, x.Store.Status())
+			t.Errorf("seed %d: replica %d of %d denies when all is over, under %+v: %+v", seed, x.Name, len(f.All), l,
+				x.Store.Status())
 		}
 		f.World.Run(f.World.Now() + f.shape.TimeToFull(f.shape.Unit) + 10*f.Interval)
 	}

@@ -31,7 +31,13 @@ func newFleet(t *testing.T, seed uint64, replicas int, l rate.Limit) *fleet {
 		t.Fatal(err)
 	}
 	w := simulate.New(seed)
-	f := &fleet{world: w, shape: shape, terms: lease.Terms{}.Complete(), envelope: simulate.Envelope{Shape: shape}, leased: shape}
+	f := &fleet{
+		world:    w,
+		shape:    shape,
+		terms:    lease.Terms{}.Complete(),
+		envelope: simulate.Envelope{Shape: shape},
+		leased:   shape,
+	}
 	f.authority = &simulate.Authority{Shape: shape, Clock: &simulate.Clock{World: w, Offset: time.Hour}}
 	for range replicas {
 		f.join()
@@ -57,7 +63,8 @@ func (f *fleet) join() *simulate.Holder {
 		return &simulate.Link{World: w, Delay: 200 * time.Microsecond, Jitter: 600 * time.Microsecond}
 	}
 	h := &simulate.Holder{
-		World: w, Terms: f.terms, Authority: f.authority, Name: uint64(len(f.holders) + 1), To: link(), From: link(), Deadline: 5 * time.Millisecond,
+		World: w, Terms: f.terms, Authority: f.authority, Name: uint64(len(f.holders) + 1), To: link(), From: link(),
+		Deadline: 5 * time.Millisecond,
 		Clock:    &simulate.Clock{World: w, Offset: w.Between(0, time.Hour)},
 		Admitted: func(tokens int64) { f.envelope.Admit(w.Now(), tokens) },
 	}
@@ -115,9 +122,27 @@ func TestFreeParts(t *testing.T) {
 	}{
 		{name: "a tenth of the limit", share: func(int) float64 { return 0.25 }, demand: 100, used: 1, messages: 0},
 		{name: "nine tenths", share: func(int) float64 { return 0.25 }, demand: 900, used: 0.99, messages: 4 * 40},
-		{name: "three times the limit", share: func(int) float64 { return 0.25 }, demand: 3000, used: 0.98, messages: 4 * 40},
-		{name: "three times, nine tenths at one", share: func(i int) float64 { return []float64{0.9, 0.1 / 3, 0.1 / 3, 0.1 / 3}[i] }, demand: 3000, used: 0.97, messages: 4 * 40},
-		{name: "three times, all at one", share: func(i int) float64 { return []float64{1, 0, 0, 0}[i] }, demand: 3000, used: 0.84, messages: 40},
+		{
+			name:     "three times the limit",
+			share:    func(int) float64 { return 0.25 },
+			demand:   3000,
+			used:     0.98,
+			messages: 4 * 40,
+		},
+		{
+			name:     "three times, nine tenths at one",
+			share:    func(i int) float64 { return []float64{0.9, 0.1 / 3, 0.1 / 3, 0.1 / 3}[i] },
+			demand:   3000,
+			used:     0.97,
+			messages: 4 * 40,
+		},
+		{
+			name:     "three times, all at one",
+			share:    func(i int) float64 { return []float64{1, 0, 0, 0}[i] },
+			demand:   3000,
+			used:     0.84,
+			messages: 40,
+		},
 	} {
 		f := newFleet(t, 7, 4, limit(1000, time.Second, 1000))
 		if !f.aside(20) {
@@ -163,10 +188,12 @@ func TestLeaseScales(t *testing.T) {
 		f.world.Run(end)
 		f.checkBound(t, "scale", 0)
 		if used := f.envelope.Utilisation(end, f.demand); used < c.used {
-			t.Errorf("%d replicas, %d a second, %v wanted: %.3f of it used, want %.3f", c.replicas, c.limit, c.demand, used, c.used)
+			t.Errorf("%d replicas, %d a second, %v wanted: %.3f of it used, want %.3f", c.replicas, c.limit,
+				c.demand, used, c.used)
 		}
 		if messages := float64(f.asked()) / end.Seconds(); messages > c.messages {
-			t.Errorf("%d replicas, %d a second, %v wanted: %.0f questions a second, want %.0f at most", c.replicas, c.limit, c.demand, messages, c.messages)
+			t.Errorf("%d replicas, %d a second, %v wanted: %.0f questions a second, want %.0f at most", c.replicas,
+				c.limit, c.demand, messages, c.messages)
 		}
 	}
 }
@@ -264,7 +291,8 @@ func TestLeaseBoundIsTight(t *testing.T) {
 		}
 		most := lease.Bound(leased, terms, 0) - leased.Burst()
 		if got := envelope.Excess(); got > most || got < most-2 {
-			t.Errorf("%d percent free: holders got %d tokens more than burst and rate, want %d or hardly less", free, got, most)
+			t.Errorf("%d percent free: holders got %d tokens more than burst and rate, want %d or hardly less",
+				free, got, most)
 		}
 	}
 }
@@ -384,7 +412,8 @@ func TestLeaseBoundHolds(t *testing.T) {
 		more += f.shape.Drained(end)/f.shape.Unit/5000 + 1
 		f.world.Run(end)
 		if f.envelope.Excess() > f.most()+more {
-			t.Errorf("seed %d, %+v, %d replicas: %d tokens above burst and rate, want %d at most", seed, l, len(f.holders), f.envelope.Excess(), f.most()+more)
+			t.Errorf("seed %d, %+v, %d replicas: %d tokens above burst and rate, want %d at most", seed, l,
+				len(f.holders), f.envelope.Excess(), f.most()+more)
 		}
 	}
 }
@@ -436,7 +465,9 @@ func TestWhatIsAdmittedWasLent(t *testing.T) {
 		f.world.Run(end)
 		for _, h := range f.holders {
 			if h.Unbacked > 0 {
-				t.Errorf("seed %d, %+v, messages that take up to %v: %d tokens were admitted that were not lent, want none", seed, l, slow, h.Unbacked)
+				t.Errorf(
+					"seed %d, %+v, messages that take up to %v: %d tokens were admitted that were not lent, want "+
+						"none", seed, l, slow, h.Unbacked)
 			}
 		}
 		admitted += f.envelope.Admitted

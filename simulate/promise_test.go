@@ -24,13 +24,20 @@ func TestPromise(t *testing.T) {
 		want  float64
 		at    time.Duration
 	}{
-		"the burst, and what drains": {[]step{{set: [2]float64{10, 5}}, {at: 0, admit: 5}, {at: 100 * ms, admit: 1}}, 0, 0},
-		"one too many":               {[]step{{set: [2]float64{10, 5}}, {at: 0, admit: 5}, {at: 50 * ms, admit: 1}}, 0.5, 50 * ms},
-		"a larger burst later":       {[]step{{set: [2]float64{10, 5}}, {admit: 5}, {set: [2]float64{10, 8}}, {admit: 3}}, 0, 0},
-		"a smaller one, and again":   {[]step{{set: [2]float64{0, 5}}, {admit: 5}, {set: [2]float64{0, 2}}, {set: [2]float64{0, 5}}, {admit: 4}}, 1, 0},
-		"a slower rate":              {[]step{{set: [2]float64{10, 5}}, {admit: 5}, {at: 100 * ms, set: [2]float64{1, 5}}, {at: 1100 * ms, admit: 3}}, 1, 1100 * ms},
-		"a fault adds":               {[]step{{set: [2]float64{10, 5}}, {admit: 5}, {add: 3, until: 100 * ms}, {admit: 3}}, 0, 0},
-		"a fault of long ago":        {[]step{{set: [2]float64{10, 5}}, {add: 3, until: 100 * ms}, {at: 200 * ms, admit: 8}}, 3, 200 * ms},
+		"the burst, and what drains": {[]step{{set: [2]float64{10, 5}}, {at: 0, admit: 5}, {at: 100 * ms, admit: 1}}, 0,
+			0},
+		"one too many": {[]step{{set: [2]float64{10, 5}}, {at: 0, admit: 5}, {at: 50 * ms, admit: 1}},
+			0.5, 50 * ms},
+		"a larger burst later": {[]step{{set: [2]float64{10, 5}}, {admit: 5}, {set: [2]float64{10, 8}}, {admit: 3}},
+			0, 0},
+		"a smaller one, and again": {[]step{{set: [2]float64{0, 5}}, {admit: 5}, {set: [2]float64{0, 2}},
+			{set: [2]float64{0, 5}}, {admit: 4}}, 1, 0},
+		"a slower rate": {[]step{{set: [2]float64{10, 5}}, {admit: 5}, {at: 100 * ms, set: [2]float64{1, 5}},
+			{at: 1100 * ms, admit: 3}}, 1, 1100 * ms},
+		"a fault adds": {[]step{{set: [2]float64{10, 5}}, {admit: 5}, {add: 3, until: 100 * ms}, {admit: 3}}, 0,
+			0},
+		"a fault of long ago": {[]step{{set: [2]float64{10, 5}}, {add: 3, until: 100 * ms}, {at: 200 * ms, admit: 8}},
+			3, 200 * ms},
 	} {
 		var p simulate.Promise
 		for _, s := range c.steps {

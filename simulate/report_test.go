@@ -38,8 +38,10 @@ func newTellers(t *testing.T, seed uint64, replicas int, interval time.Duration,
 	}
 	for i := range replicas {
 		f.all = append(f.all, &simulate.Reporter{
-			World: w, Interval: interval, Headroom: bucket.Headroom(shape, interval, replicas), Charger: f.charger, Name: uint64(i + 1), To: link(), From: link(),
-			Deadline: 5 * time.Millisecond, Clock: &simulate.Clock{World: w, Offset: w.Between(0, time.Hour)}, Account: report.NewAccount(1),
+			World: w, Interval: interval, Headroom: bucket.Headroom(shape, interval, replicas), Charger: f.charger,
+			Name: uint64(i + 1), To: link(), From: link(),
+			Deadline: 5 * time.Millisecond, Clock: &simulate.Clock{World: w, Offset: w.Between(0, time.Hour)},
+			Account:  report.NewAccount(1),
 			Admitted: func(tokens int64) { f.envelope.Admit(w.Now(), tokens) },
 		})
 	}
@@ -67,7 +69,8 @@ func TestReportsScale(t *testing.T) {
 		limit    int64
 		demand   float64 // a second
 	}{
-		{1, 1000, 3000}, {2, 1000, 3000}, {8, 1000, 700}, {8, 1000, 3000}, {8, 1000, 20000}, {64, 1000, 3000}, {16, 100, 300}, {4, 10_000, 30_000},
+		{1, 1000, 3000}, {2, 1000, 3000}, {8, 1000, 700}, {8, 1000, 3000}, {8, 1000, 20000}, {64, 1000, 3000},
+		{16, 100, 300}, {4, 10_000, 30_000},
 	} {
 		f := newTellers(t, 1, c.replicas, 100*time.Millisecond, limit(c.limit, time.Second, c.limit))
 		for _, r := range f.all {
@@ -138,7 +141,8 @@ func reportsAtRandom(t *testing.T, seed uint64) float64 {
 	for _, one := range f.all {
 		one.Clock.Drift = r.Int64N(401) - 200
 		one.To.Loss, one.From.Loss = r.Float64()*0.2, r.Float64()*0.2
-		one.To.Jitter, one.From.Jitter = time.Duration(r.Int64N(int64(60*time.Millisecond))), time.Duration(r.Int64N(int64(60*time.Millisecond)))
+		one.To.Jitter, one.From.Jitter = time.Duration(r.Int64N(int64(60*time.Millisecond))),
+			time.Duration(r.Int64N(int64(60*time.Millisecond)))
 		most := r.Float64() * 4 * float64(l.Tokens) / per.Seconds() / float64(len(f.all))
 		if r.IntN(2) == 0 {
 			most *= 10
@@ -184,7 +188,8 @@ func reportsAtRandom(t *testing.T, seed uint64) float64 {
 	more += f.shape.Drained(end)/f.shape.Unit/5000 + 1
 	f.world.Run(end)
 	if f.envelope.Excess() > f.most()+more {
-		t.Errorf("seed %d, %+v, every %v, %d replicas: %d tokens above burst and rate, want %d at most", seed, l, interval, len(f.all), f.envelope.Excess(), f.most()+more)
+		t.Errorf("seed %d, %+v, every %v, %d replicas: %d tokens above burst and rate, want %d at most", seed, l,
+			interval, len(f.all), f.envelope.Excess(), f.most()+more)
 	}
 	worst := float64(f.envelope.Excess()) / float64(max(1, f.most()+more))
 	if owed := f.charger.Owed(); owed > l.Burst {
@@ -275,7 +280,8 @@ func TestReportsOfOneReplicaAddNothing(t *testing.T) {
 		}
 		exact++
 		if worst, at := promise.Worst(); worst > 1e-6 {
-			t.Errorf("seed %d, %+v, every %v: %.3f tokens above burst and rate at %v, want none", seed, l, interval, worst, at)
+			t.Errorf("seed %d, %+v, every %v: %.3f tokens above burst and rate at %v, want none", seed, l,
+				interval, worst, at)
 		}
 	}
 	if exact < int(seeds)/2 {

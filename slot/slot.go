@@ -246,8 +246,10 @@ type View struct {
 	Slot
 	Has      bool // the caller has this time already
 	HeldBack bool // the bucket has room, and it is reserved for others
-	Beyond   bool // its own time would be too far ahead, or there is no room for it: At is the truth, or MaxAhead if that is later
-	Before   int  // other callers whose times are earlier
+	// its own time would be too far ahead, or there is no room for it: At is the truth, or MaxAhead
+	// if that is later
+	Beyond bool
+	Before int // other callers whose times are earlier
 }
 
 // Look says what a caller would be told if it asked now, and gives it nothing. truth is when the

@@ -32,7 +32,8 @@ func TestSlotsAreSpaced(t *testing.T) {
 		now := c.at * 1e6
 		got := table.Refused(now, second, empty(0), 1, caller(table, c.who), false)
 		if got.At != c.want*1e6 || got.Reserved {
-			t.Errorf("%d: %s at %d ms may come at %d ms, reserved %v; want %d ms, spaced", i, c.who, c.at, got.At/1e6, got.Reserved, c.want)
+			t.Errorf("%d: %s at %d ms may come at %d ms, reserved %v; want %d ms, spaced", i, c.who, c.at, got.At/1e6,
+				got.Reserved, c.want)
 		}
 	}
 	if s := table.Stats(); s.Spaced != 3 || s.Slots != 3 {
@@ -187,7 +188,8 @@ func TestSlotsAdmitNoMore(t *testing.T) {
 				b.drain(now)
 				ahead := table.Ahead(now, quota, who)
 				if tokens := (b.burst*b.gap - b.debt) / b.gap; tokens > ahead {
-					t.Fatalf("seed %d: held back at %d with %d tokens, of which %d are reserved", seed, now, tokens, ahead)
+					t.Fatalf("seed %d: held back at %d with %d tokens, of which %d are reserved", seed, now,
+						tokens, ahead)
 				}
 				if s.At <= now {
 					t.Fatalf("seed %d: held back at %d until %d", seed, now, s.At)

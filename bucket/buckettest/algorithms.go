@@ -11,7 +11,8 @@ import (
 )
 
 // algorithms are all that there are.
-var algorithms = []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindow, rate.SlidingLog}
+var algorithms = []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindow,
+	rate.SlidingLog}
 
 // counted is a take of bucket n, of ten tokens in ten seconds.
 func (s *suite) counted(a rate.Algorithm, n uint64, cost int64) bucket.Take {
@@ -95,7 +96,8 @@ func everyEnvelope(s *suite, a rate.Algorithm, n uint64) {
 			take.Since = 0
 		}
 		if queue > bound*token {
-			s.Fatalf("at %v: algorithm %d admitted %d billionths above the rate, want at most %d", time.Duration(s.now), a, queue, bound*token)
+			s.Fatalf("at %v: algorithm %d admitted %d billionths above the rate, want at most %d", time.Duration(s.now),
+				a, queue, bound*token)
 		}
 	}
 	if shape.Window() == 0 {
@@ -212,9 +214,11 @@ func changedAlgorithmEnvelope(s *suite) {
 		for _, to := range s.algorithms {
 			for range race.Fewer(8) {
 				n++
-				shapes := [2]rate.Shape{s.algorithm(from, 1+rng.Int64N(20), 2*time.Second), s.algorithm(to, 1+rng.Int64N(20), 2*time.Second)}
+				shapes := [2]rate.Shape{s.algorithm(from, 1+rng.Int64N(20), 2*time.Second),
+					s.algorithm(to, 1+rng.Int64N(20), 2*time.Second)}
 				bound := max(WorstCase(from)*shapes[0].Burst(), WorstCase(to)*shapes[1].Burst()) * 2000
-				change, queue, last := 1+rng.Int64N(4000), int64(0), int64(0) // queue in tokens times 2000, time in milliseconds
+				// queue in tokens times 2000, time in milliseconds
+				change, queue, last := 1+rng.Int64N(4000), int64(0), int64(0)
 				for now := int64(0); now <= 8000; now += 1 + rng.Int64N(100) {
 					s.now = now * 1_000_000
 					take := bucket.Take{Key: Key(n), Shape: shapes[0], Cost: 1}
@@ -228,7 +232,8 @@ func changedAlgorithmEnvelope(s *suite) {
 						queue += 2000
 					}
 					if queue > bound {
-						s.Fatalf("%+v, changed after %d ms: at %d ms %d above the rates, want at most %d", shapes, change, now, queue, bound)
+						s.Fatalf("%+v, changed after %d ms: at %d ms %d above the rates, want at most %d", shapes,
+							change, now, queue, bound)
 					}
 				}
 			}

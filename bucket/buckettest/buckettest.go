@@ -151,7 +151,8 @@ func (s *suite) peek(takes ...bucket.Take) (bool, []bucket.Outcome) {
 	return s.ask(s.store.Peek, takes)
 }
 
-func (s *suite) ask(how func(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error), takes []bucket.Take) (bool, []bucket.Outcome) {
+func (s *suite) ask(how func(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error),
+	takes []bucket.Take) (bool, []bucket.Outcome) {
 	s.Helper()
 	outs := make([]bucket.Outcome, len(takes))
 	allowed, err := how(context.Background(), start+s.now, takes, outs)
@@ -199,7 +200,8 @@ func newBucket(s *suite) {
 func refill(s *suite) {
 	s.want(true, s.take(1, 10))
 	s.at(3500 * time.Millisecond)
-	s.equal(s.want(true, s.take(1, 1))[0], bucket.Outcome{Allowed: true, Remaining: 2, ResetAfter: 7500 * time.Millisecond})
+	s.equal(s.want(true, s.take(1, 1))[0], bucket.Outcome{Allowed: true, Remaining: 2,
+		ResetAfter: 7500 * time.Millisecond})
 	s.at(time.Hour)
 	s.equal(s.want(true, s.take(1, 10))[0], bucket.Outcome{Allowed: true, ResetAfter: 10 * time.Second})
 }
@@ -230,7 +232,8 @@ func envelope(s *suite) {
 			last = s.now
 		}
 		if queue > take.Shape.Capacity {
-			s.Fatalf("at %v: %d units more than burst and rate were admitted", time.Duration(s.now), queue-take.Shape.Capacity)
+			s.Fatalf("at %v: %d units more than burst and rate were admitted", time.Duration(s.now),
+				queue-take.Shape.Capacity)
 		}
 	}
 }
@@ -354,7 +357,8 @@ func empty(s *suite) {
 }
 
 func short(s *suite) {
-	ok, err := s.store.TryConsume(context.Background(), start, []bucket.Take{s.take(1, 1), s.take(2, 1)}, make([]bucket.Outcome, 1))
+	ok, err := s.store.TryConsume(context.Background(), start, []bucket.Take{s.take(1, 1), s.take(2, 1)},
+		make([]bucket.Outcome, 1))
 	if ok || err == nil {
 		s.Fatalf("TryConsume = %t, %v, want an error", ok, err)
 	}
@@ -364,7 +368,8 @@ func short(s *suite) {
 func twoShapes(s *suite) {
 	other := s.take(1, 1)
 	other.Shape = s.shape(5, time.Second, 5)
-	ok, err := s.store.TryConsume(context.Background(), start, []bucket.Take{s.take(2, 1), s.take(1, 1), other}, make([]bucket.Outcome, 3))
+	ok, err := s.store.TryConsume(context.Background(), start, []bucket.Take{s.take(2, 1), s.take(1, 1), other},
+		make([]bucket.Outcome, 3))
 	if ok || err == nil {
 		s.Fatalf("TryConsume = %t, %v, want an error", ok, err)
 	}
@@ -416,8 +421,10 @@ func peek(s *suite) {
 				outs[i] = wantOuts[i]
 			}
 		}
-		if got != want || again != want || fmt.Sprint(outs) != fmt.Sprint(wantOuts) || fmt.Sprint(againOuts) != fmt.Sprint(wantOuts) {
-			s.Fatalf("at %v: %+v: Peek = %t, %+v, again %t, %+v, then TryConsume = %t, %+v", time.Duration(s.now), takes, want, wantOuts, again, againOuts, got, outs)
+		if got != want || again != want || fmt.Sprint(outs) != fmt.Sprint(wantOuts) ||
+			fmt.Sprint(againOuts) != fmt.Sprint(wantOuts) {
+			s.Fatalf("at %v: %+v: Peek = %t, %+v, again %t, %+v, then TryConsume = %t, %+v", time.Duration(s.now),
+				takes, want, wantOuts, again, againOuts, got, outs)
 		}
 	}
 }
@@ -427,7 +434,10 @@ func clockBack(s *suite) {
 	s.want(true, s.take(1, 10))
 	for _, at := range []time.Duration{time.Hour - time.Second, 0, time.Minute, time.Hour} {
 		s.at(at)
-		s.equal(s.want(false, s.take(1, 1))[0], bucket.Outcome{RetryAfter: time.Hour + time.Second - at, ResetAfter: time.Hour + 10*time.Second - at})
+		s.equal(s.want(false, s.take(1, 1))[0], bucket.Outcome{
+			RetryAfter: time.Hour + time.Second - at,
+			ResetAfter: time.Hour + 10*time.Second - at,
+		})
 	}
 	s.at(time.Hour + time.Second)
 	s.want(true, s.take(1, 1))

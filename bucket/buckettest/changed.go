@@ -26,8 +26,14 @@ func changedSince(s *suite) {
 	s.want(true, s.take(1, 10))
 	s.at(10 * time.Second)
 	// 4 s at one a second leave 6 owed, then 6 s at a tenth a second leave 5.4.
-	slower := bucket.Take{Key: Key(1), Shape: s.shape(1, 10*time.Second, 10), Since: start + int64(4*time.Second), Cost: 5}
-	s.equal(s.want(false, slower)[0], bucket.Outcome{Remaining: 4, RetryAfter: 4 * time.Second, ResetAfter: 54 * time.Second})
+	slower := bucket.Take{
+		Key:   Key(1),
+		Shape: s.shape(1, 10*time.Second, 10),
+		Since: start + int64(4*time.Second),
+		Cost:  5,
+	}
+	s.equal(s.want(false, slower)[0], bucket.Outcome{Remaining: 4, RetryAfter: 4 * time.Second,
+		ResetAfter: 54 * time.Second})
 	slower.Cost = 4
 	s.equal(s.want(true, slower)[0], bucket.Outcome{Allowed: true, ResetAfter: 94 * time.Second})
 }
@@ -54,7 +60,8 @@ func changedEnvelope(s *suite) {
 		}
 		bound := max(limits[0].Burst, limits[1].Burst)*1000 + limits[0].Tokens*change + limits[1].Tokens*(end-change)
 		if admitted*1000 > bound {
-			s.Fatalf("%+v, changed after %d ms: %d admitted in %d ms, want at most %d thousandths", limits, change, admitted, end, bound)
+			s.Fatalf("%+v, changed after %d ms: %d admitted in %d ms, want at most %d thousandths", limits, change,
+				admitted, end, bound)
 		}
 	}
 }
@@ -86,7 +93,8 @@ func changedTwice(s *suite) {
 	fast := s.after(slow, 9*time.Second, s.shape(5, time.Second, 10))
 	s.want(false, fast)
 	if _, outs := s.peek(fast); outs[0].Remaining != 7 {
-		s.Fatalf("%d tokens are left, want 7: what would drain at the first rate until the last change was granted", outs[0].Remaining)
+		s.Fatalf("%d tokens are left, want 7: what would drain at the first rate until the last change was granted",
+			outs[0].Remaining)
 	}
 	fast.Cost = 7
 	s.want(true, fast)
@@ -123,7 +131,12 @@ func changedOften(s *suite) {
 	rng := rand.New(rand.NewPCG(6, 7))
 	for n := range race.Fewer(uint64(400)) {
 		limit := func() rate.Limit {
-			return rate.Limit{Tokens: 1 + rng.Int64N(9)*rng.Int64N(9), Per: time.Second, Burst: 1 + rng.Int64N(20), Algorithm: rate.Algorithm(rng.IntN(2))}
+			return rate.Limit{
+				Tokens:    1 + rng.Int64N(9)*rng.Int64N(9),
+				Per:       time.Second,
+				Burst:     1 + rng.Int64N(20),
+				Algorithm: rate.Algorithm(rng.IntN(2)),
+			}
 		}
 		held := limit()
 		take := bucket.Take{Key: Key(n), Shape: s.compile(held), Cost: 1}

@@ -21,7 +21,8 @@ func (w *Twin) Correct(_ context.Context, now int64, changes []bucket.Change, mo
 	defer w.mu.Unlock()
 	for i, c := range changes {
 		var after counter
-		after, moved[i] = w.find(now, bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before}).shift(now, c)
+		after, moved[i] = w.find(now, bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since,
+			Before: c.Before}).shift(now, c)
 		if moved[i] == 0 {
 			continue
 		}
@@ -60,7 +61,8 @@ func everyCorrection(s *suite, a rate.Algorithm, n uint64) {
 	left := func(what string, moved, wantMoved, want int64) {
 		s.Helper()
 		if _, outs := s.peek(look); moved != wantMoved*unit || outs[0].Remaining != want {
-			s.Fatalf("algorithm %d, %s: moved %d units, %d tokens are left, want %d tokens moved, %d left", a, what, moved, outs[0].Remaining, wantMoved, want)
+			s.Fatalf("algorithm %d, %s: moved %d units, %d tokens are left, want %d tokens moved, %d left", a, what,
+				moved, outs[0].Remaining, wantMoved, want)
 		}
 	}
 	s.want(true, s.counted(a, n, 6))
@@ -105,11 +107,17 @@ func everySettlement(s *suite, a rate.Algorithm, n uint64) {
 				continue
 			}
 			units := c.too * c.take.Shape.Unit
-			units = bucket.Unspent(c.take.Shape, c.take.Shape, (c.take.Cost+c.too)*c.take.Shape.Unit, units, start+c.at, start+s.now)
+			units = bucket.Unspent(c.take.Shape, c.take.Shape, (c.take.Cost+c.too)*c.take.Shape.Unit, units,
+				start+c.at, start+s.now)
 			s.correct(c.take, -units, start+c.at)
 		}
 		open = kept
-		c := charge{take: s.counted(a, n, rng.Int64N(5)), too: rng.Int64N(5), at: s.now, settleAt: s.now + rng.Int64N(int64(25*time.Second))}
+		c := charge{
+			take:     s.counted(a, n, rng.Int64N(5)),
+			too:      rng.Int64N(5),
+			at:       s.now,
+			settleAt: s.now + rng.Int64N(int64(25*time.Second)),
+		}
 		estimate := c.take
 		estimate.Cost += c.too
 		if allowed, _ := s.try(estimate); !allowed || estimate.Cost == 0 {
@@ -117,8 +125,10 @@ func everySettlement(s *suite, a rate.Algorithm, n uint64) {
 		}
 		open = append(open, c)
 		outs := make([]bucket.Outcome, 1)
-		if allowed, err := right.TryConsume(context.Background(), start+s.now, []bucket.Take{c.take}, outs); err != nil || !allowed {
-			s.Fatalf("at %v: algorithm %d admitted %d, and would not have, had it been charged rightly: %+v, %v", time.Duration(s.now), a, estimate.Cost, outs[0], err)
+		if allowed, err := right.TryConsume(context.Background(), start+s.now, []bucket.Take{c.take},
+			outs); err != nil || !allowed {
+			s.Fatalf("at %v: algorithm %d admitted %d, and would not have, had it been charged rightly: %+v, %v",
+				time.Duration(s.now), a, estimate.Cost, outs[0], err)
 		}
 	}
 }

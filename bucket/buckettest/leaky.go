@@ -19,12 +19,18 @@ func (s *suite) leaky(n uint64, cost int64) bucket.Take {
 func leakyQueue(s *suite) {
 	for i := range 10 {
 		s.equal(s.want(true, s.leaky(1, 1))[0], bucket.Outcome{
-			Allowed: true, Remaining: 9 - int64(i), Wait: time.Duration(i) * time.Second, ResetAfter: time.Duration(i+1) * time.Second,
+			Allowed: true, Remaining: 9 - int64(i), Wait: time.Duration(i) * time.Second,
+			ResetAfter: time.Duration(i+1) * time.Second,
 		})
 	}
 	s.equal(s.want(false, s.leaky(1, 1))[0], bucket.Outcome{RetryAfter: time.Second, ResetAfter: 10 * time.Second})
 	s.at(7500 * time.Millisecond)
-	s.equal(s.want(true, s.leaky(1, 4))[0], bucket.Outcome{Allowed: true, Remaining: 3, Wait: 2500 * time.Millisecond, ResetAfter: 6500 * time.Millisecond})
+	s.equal(s.want(true, s.leaky(1, 4))[0], bucket.Outcome{
+		Allowed:    true,
+		Remaining:  3,
+		Wait:       2500 * time.Millisecond,
+		ResetAfter: 6500 * time.Millisecond,
+	})
 	s.at(time.Hour)
 	s.equal(s.want(true, s.leaky(1, 4))[0], bucket.Outcome{Allowed: true, Remaining: 6, ResetAfter: 4 * time.Second})
 	s.equal(s.want(true, s.leaky(1, 0))[0], bucket.Outcome{Allowed: true, Remaining: 6, ResetAfter: 4 * time.Second})
@@ -34,13 +40,20 @@ func leakyMaxWait(s *suite) {
 	s.want(true, s.leaky(1, 4))
 	patient, hasty := s.leaky(1, 1), s.leaky(1, 1)
 	patient.MaxWait, hasty.MaxWait = 1500*time.Millisecond, -1
-	s.equal(s.want(false, patient)[0], bucket.Outcome{Remaining: 6, RetryAfter: 2500 * time.Millisecond, ResetAfter: 4 * time.Second})
-	s.equal(s.want(false, hasty)[0], bucket.Outcome{Remaining: 6, RetryAfter: 4 * time.Second, ResetAfter: 4 * time.Second})
+	s.equal(s.want(false, patient)[0], bucket.Outcome{Remaining: 6, RetryAfter: 2500 * time.Millisecond,
+		ResetAfter: 4 * time.Second})
+	s.equal(s.want(false, hasty)[0], bucket.Outcome{Remaining: 6, RetryAfter: 4 * time.Second,
+		ResetAfter: 4 * time.Second})
 	s.left(1, 6)
 	s.at(2500*time.Millisecond - 1000)
 	s.want(false, patient)
 	s.at(2500 * time.Millisecond)
-	s.equal(s.want(true, patient)[0], bucket.Outcome{Allowed: true, Remaining: 7, Wait: patient.MaxWait, ResetAfter: 2500 * time.Millisecond})
+	s.equal(s.want(true, patient)[0], bucket.Outcome{
+		Allowed:    true,
+		Remaining:  7,
+		Wait:       patient.MaxWait,
+		ResetAfter: 2500 * time.Millisecond,
+	})
 	s.at(5 * time.Second)
 	s.equal(s.want(true, hasty)[0], bucket.Outcome{Allowed: true, Remaining: 9, ResetAfter: time.Second})
 }
@@ -59,7 +72,8 @@ func leakyInOrder(s *suite) {
 		admitted++
 		turn := s.now + int64(outs[0].Wait)
 		if turn < last {
-			s.Fatalf("at %v: the turn is at %v, before one admitted earlier at %v", time.Duration(s.now), time.Duration(turn), time.Duration(last))
+			s.Fatalf("at %v: the turn is at %v, before one admitted earlier at %v", time.Duration(s.now),
+				time.Duration(turn), time.Duration(last))
 		}
 		last = turn + take.Cost*int64(time.Second) // it takes so long to drain
 	}
@@ -90,7 +104,8 @@ func leakyAndBack(s *suite) {
 	s.want(true, s.take(1, 6))
 	queue := s.leaky(1, 1)
 	queue.Since = start + s.now
-	s.equal(s.want(true, queue)[0], bucket.Outcome{Allowed: true, Remaining: 3, Wait: 6 * time.Second, ResetAfter: 7 * time.Second})
+	s.equal(s.want(true, queue)[0], bucket.Outcome{Allowed: true, Remaining: 3, Wait: 6 * time.Second,
+		ResetAfter: 7 * time.Second})
 	s.at(time.Second)
 	tokens := s.take(1, 4)
 	tokens.Since = start + s.now

@@ -84,7 +84,8 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	final := map[key.Key]counter{}
 	for _, t := range takes {
 		got := bucket.Outcome{}
-		if final[t.Key], got = try(after[t.Key], now, first(takes, t.Key), sum(takes, t.Key, true)); !got.Allowed || !allowed {
+		if final[t.Key], got = try(after[t.Key], now, first(takes, t.Key), sum(takes, t.Key, true)); !got.Allowed ||
+			!allowed {
 			final[t.Key] = after[t.Key]
 		}
 	}
@@ -184,7 +185,8 @@ func (h held) under(k key.Key, now int64, limit *rate.Past, last bool) held {
 		}
 		h = h.under(k, now, limit.Before, false)
 	} else if since <= first && !last && h.shape.Algorithm.Drains() {
-		return h.convert(k, wide(limit.Shape), since) // it had an allowance that this limit knows nothing of, or was written late
+		// it had an allowance that this limit knows nothing of, or was written late
+		return h.convert(k, wide(limit.Shape), since)
 	}
 	return h.convert(k, limit.Shape, since)
 }
@@ -224,7 +226,8 @@ func (h held) convert(k key.Key, to rate.Shape, at int64) held {
 	case sameCounts(h.shape, to):
 		h.shape = to
 		return h
-	case h.shape.Algorithm.Drains() && to.Algorithm.Drains(), h.shape.Algorithm == to.Algorithm && h.shape.Tick == to.Tick:
+	case h.shape.Algorithm.Drains() && to.Algorithm.Drains(), h.shape.Algorithm == to.Algorithm &&
+		h.shape.Tick == to.Tick:
 		return held{counter{state: h.state.Convert(h.shape, to, at)}, to, true}
 	}
 	return owing(k, to, h.owed(max(at, first)), max(at, first))
@@ -241,7 +244,8 @@ func (h held) owed(at int64) int64 {
 		if left.Sign() <= 0 {
 			return 0
 		}
-		count, rest := new(big.Int).DivMod(left.Mul(left, big.NewInt(h.state.Debt)), big.NewInt(h.shape.Tick), new(big.Int))
+		count, rest := new(big.Int).DivMod(left.Mul(left, big.NewInt(h.state.Debt)),
+			big.NewInt(h.shape.Tick), new(big.Int))
 		if rest.Sign() > 0 {
 			count.Add(count, big.NewInt(1))
 		}

@@ -244,7 +244,13 @@ func (a *Account) Tell(now int64, s *Silence) Entry {
 
 // Look is how the bucket stands at now.
 func (a *Account) Look(now int64) Entry {
-	return Entry{Shape: a.shape, Nth: a.nth, Admitted: a.admitted, Own: a.own.Owed(&a.shape, now), Owed: a.state.Owed(&a.shape, now)}
+	return Entry{
+		Shape:    a.shape,
+		Nth:      a.nth,
+		Admitted: a.admitted,
+		Own:      a.own.Owed(&a.shape, now),
+		Owed:     a.state.Owed(&a.shape, now),
+	}
 }
 
 // Teller is who an Entry comes from.

@@ -30,7 +30,8 @@ func TestAccount(t *testing.T) {
 	}
 	hear := func(from uint64, nth uint32, admitted, own int64, back bool) func(int64) bool {
 		return func(now int64) bool {
-			a.Hear(now, v, Teller{Name: from, Most: 100, Back: back}, &Entry{Shape: sh, Nth: nth, Admitted: admitted, Own: own})
+			a.Hear(now, v, Teller{Name: from, Most: 100, Back: back},
+				&Entry{Shape: sh, Nth: nth, Admitted: admitted, Own: own})
 			return true
 		}
 	}
@@ -69,7 +70,8 @@ func TestAccount(t *testing.T) {
 		{610 * ms, "and not longer", take(1, true), 0},
 		{610 * ms, "hears that another claims more than a bucket of its own allows", hear(8, 1, 10_000, 100, false), 0},
 		{610 * ms, "tells", func(now int64) bool { a.Tell(now, v); return true }, 0},
-		{1600 * ms, "owes of that what it may have been: 100, and 20 that were late, less 29 of before", take(1, true), 7},
+		{1600 * ms, "owes of that what it may have been: 100, and 20 that were late, less 29 of before",
+			take(1, true), 7},
 	} {
 		if !step.do(step.at) {
 			t.Errorf("step %d, at %v: not so: %s", i, time.Duration(step.at), step.what)
@@ -77,7 +79,8 @@ func TestAccount(t *testing.T) {
 		var o bucket.Outcome
 		a.Describe(&o, step.at, 0, true)
 		if o.Remaining != step.remain {
-			t.Errorf("step %d, at %v, %s: %d remain, want %d", i, time.Duration(step.at), step.what, o.Remaining, step.remain)
+			t.Errorf("step %d, at %v, %s: %d remain, want %d", i, time.Duration(step.at), step.what,
+				o.Remaining, step.remain)
 		}
 	}
 }
@@ -100,11 +103,13 @@ func TestSilence(t *testing.T) {
 		if !a.Take(0, v, 100) || a.Take(999*ms, v, 51) || !a.Take(1000*ms, v, 0) {
 			t.Fatal("half of the rate drains, want that")
 		}
-		a.Hear(1000*ms, heard, Teller{Name: 7, Most: 100, Back: true}, &Entry{Shape: sh, Nth: 1, Admitted: c.said, Own: c.said})
+		a.Hear(1000*ms, heard, Teller{Name: 7, Most: 100, Back: true},
+			&Entry{Shape: sh, Nth: 1, Admitted: c.said, Own: c.said})
 		if got := remain(&a, 1000*ms); got != c.want {
 			t.Errorf("after it said %d: %d remain, want %d", c.said, got, c.want)
 		}
-		a.Hear(1000*ms, heard, Teller{Name: 7, Most: 100, Back: true}, &Entry{Shape: sh, Nth: 1, Admitted: c.said + 10, Own: c.said + 10})
+		a.Hear(1000*ms, heard, Teller{Name: 7, Most: 100, Back: true},
+			&Entry{Shape: sh, Nth: 1, Admitted: c.said + 10, Own: c.said + 10})
 		if got := remain(&a, 1000*ms); got != c.want-10 {
 			t.Errorf("after it said %d and 10 more: %d remain, want %d", c.said, got, c.want-10)
 		}

@@ -52,7 +52,8 @@ func appendHead(b []byte, h *head) []byte {
 func appendEntry(b []byte, kind byte, k key.Key, e *Entry) []byte {
 	b = binary.BigEndian.AppendUint64(b, k.Hi)
 	b = binary.BigEndian.AppendUint64(b, k.Lo)
-	for _, n := range [...]int64{e.Shape.Drain, e.Shape.Unit, e.Shape.Capacity / e.Shape.Unit, e.Shape.Tick, int64(e.Nth), e.Admitted, e.Own} {
+	for _, n := range [...]int64{e.Shape.Drain, e.Shape.Unit, e.Shape.Capacity / e.Shape.Unit, e.Shape.Tick,
+		int64(e.Nth), e.Admitted, e.Own} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	if kind == copying {
@@ -158,7 +159,9 @@ func readEntry(b []byte, kind byte) (k key.Key, e Entry, rest []byte, err error)
 	case tick != 1 && tick != time.Microsecond && tick != time.Millisecond:
 		return k, e, nil, fmt.Errorf("a limit's tick is %v, want 1ns, 1µs or 1ms", tick)
 	case e.Shape.Drain < 1 || unit < 1 || burst < 1:
-		return k, e, nil, fmt.Errorf("a limit drains %d units of which a token has %d, and holds %d tokens; want 1 or more", e.Shape.Drain, unit, burst)
+		return k, e, nil,
+			fmt.Errorf("a limit drains %d units of which a token has %d, and holds %d tokens; want 1 or more",
+				e.Shape.Drain, unit, burst)
 	case burst > rate.MaxCapacity/unit:
 		return k, e, nil, fmt.Errorf("a limit holds %d tokens of %d units, want 2^62 units at most", burst, unit)
 	}

@@ -13,16 +13,19 @@ import (
 
 // What can be read is what would be written, and the longest fits where room was kept for it.
 func FuzzMessage(f *testing.F) {
-	for _, l := range []rate.Limit{{Tokens: 1, Per: time.Second, Burst: 1}, {Tokens: 7, Per: 24 * time.Hour, Burst: 1 << 35}, {Tokens: 1 << 32, Per: time.Second, Burst: 1 << 20}} {
+	for _, l := range []rate.Limit{{Tokens: 1, Per: time.Second, Burst: 1},
+		{Tokens: 7, Per: 24 * time.Hour, Burst: 1 << 35}, {Tokens: 1 << 32, Per: time.Second, Burst: 1 << 20}} {
 		sh, err := rate.Compile(l)
 		if err != nil {
 			f.Fatal(err)
 		}
 		m := appendHead(nil, &head{kind: telling, from: 1, to: 2, number: 300, unheard: never})
-		m = appendEntry(m, telling, key.Key{Hi: 3, Lo: math.MaxUint64}, &Entry{Shape: sh, Nth: 9, Admitted: 1 << 40, Own: 7})
+		m = appendEntry(m, telling, key.Key{Hi: 3, Lo: math.MaxUint64},
+			&Entry{Shape: sh, Nth: 9, Admitted: 1 << 40, Own: 7})
 		f.Add(m)
 		m = appendHead(nil, &head{kind: copying, from: 1})
-		m = appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32, Admitted: rate.MaxCapacity, Own: 7, Owed: rate.MaxCapacity})
+		m = appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32, Admitted: rate.MaxCapacity,
+			Own: 7, Owed: rate.MaxCapacity})
 		f.Add(appendCounts(m, []Count{{1, 2, 3}, {math.MaxUint64, math.MaxUint32, rate.MaxCapacity}}))
 	}
 	f.Add([]byte{1, 0})
@@ -63,7 +66,8 @@ func FuzzMessage(f *testing.F) {
 			for i, now := range []int64{1, 2, 1 << 30, 1 << 62} {
 				a.Hear(now, v, Teller{Name: uint64(6 + i%2), Most: 100, Back: i == 2}, &e)
 				a.Take(now, v, 1)
-				if owed := a.Look(now); owed.Owed < 0 || owed.Own < 0 || a.state.Debt < 0 || a.state.Debt > mostOwed(&e.Shape, 3) {
+				if owed := a.Look(now); owed.Owed < 0 || owed.Own < 0 || a.state.Debt < 0 ||
+					a.state.Debt > mostOwed(&e.Shape, 3) {
 					t.Fatalf("after %+v at %d: %+v, state %+v", e, now, owed, a.state)
 				}
 			}
@@ -85,7 +89,8 @@ func TestMessagesThatAreWrong(t *testing.T) {
 		}
 	}
 	for _, wrong := range []rate.Shape{
-		{Drain: 0, Unit: 1, Capacity: 1, Tick: 1}, {Drain: 1, Unit: 1, Capacity: 0, Tick: 1}, {Drain: 1, Unit: 1, Capacity: 1, Tick: 2},
+		{Drain: 0, Unit: 1, Capacity: 1, Tick: 1}, {Drain: 1, Unit: 1, Capacity: 0, Tick: 1},
+		{Drain: 1, Unit: 1, Capacity: 1, Tick: 2},
 		{Drain: rate.MaxDrain + 1, Unit: 1, Capacity: 1, Tick: 1},
 	} {
 		if _, _, _, err := readEntry(appendEntry(nil, telling, key.Key{}, &Entry{Shape: wrong}), telling); err == nil {

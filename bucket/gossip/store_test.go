@@ -124,7 +124,8 @@ func TestJoin(t *testing.T) {
 	sh := limit(t, 10, 100)
 	now := int64(1)
 	_, all := group(t, 3, gossip.Options{Now: func() int64 { return now }})
-	used, other := bucket.Take{Key: key.Key{Hi: 1}, Shape: sh, Cost: 1}, bucket.Take{Key: key.Key{Hi: 2}, Shape: sh, Cost: 1}
+	used, other := bucket.Take{Key: key.Key{Hi: 1}, Shape: sh, Cost: 1},
+		bucket.Take{Key: key.Key{Hi: 2}, Shape: sh, Cost: 1}
 	var o bucket.Outcome
 	used.Cost = 60
 	if !all[0].Take(now, &used, &o) {
@@ -133,7 +134,8 @@ func TestJoin(t *testing.T) {
 	used.Cost = 1
 	joins := all[2]
 	joins.Join()
-	if joins.Take(now, &other, &o) || joins.Look(now, &used, &o) || o.RetryAfter != 100*time.Millisecond || !joins.Status().Joining {
+	if joins.Take(now, &other, &o) || joins.Look(now, &used, &o) || o.RetryAfter != 100*time.Millisecond ||
+		!joins.Status().Joining {
 		t.Errorf("one that joins has tokens before it knows what others do, or says %+v", o)
 	}
 	messages := all[0].Copy(256)
@@ -159,7 +161,11 @@ func TestStrangers(t *testing.T) {
 	sh := limit(t, 10, 100)
 	now := int64(1)
 	var sent []byte
-	o := gossip.Options{Now: func() int64 { return now }, Self: 1, Transport: send(func(_ uint64, m []byte) { sent = append([]byte(nil), m...) })}
+	o := gossip.Options{
+		Now:       func() int64 { return now },
+		Self:      1,
+		Transport: send(func(_ uint64, m []byte) { sent = append([]byte(nil), m...) }),
+	}
 	teller, err := gossip.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -228,11 +234,19 @@ func TestRoom(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	_, err := gossip.New(gossip.Options{Interval: time.Millisecond, After: time.Microsecond, Most: 101, MessageBytes: 3, Messages: -1, MaxAccounts: 3})
+	_, err := gossip.New(gossip.Options{
+		Interval:     time.Millisecond,
+		After:        time.Microsecond,
+		Most:         101,
+		MessageBytes: 3,
+		Messages:     -1,
+		MaxAccounts:  3,
+	})
 	if err == nil {
 		t.Fatal("options that are all wrong are taken")
 	}
-	for _, field := range []string{"Transport", "Interval", "After", "Most", "MessageBytes", "Messages", "MaxAccounts"} {
+	for _, field := range []string{"Transport", "Interval", "After", "Most", "MessageBytes", "Messages",
+		"MaxAccounts"} {
 		if !strings.Contains(err.Error(), field+" is ") {
 			t.Errorf("%v does not name %s", err, field)
 		}

@@ -36,7 +36,8 @@ func (s *Store) Tick() {
 			s.peers.number++
 			number := s.peers.number
 			s.peers.Unlock()
-			message := appendHead(make([]byte, 0, headRoom+len(body)), &head{kind: telling, from: s.o.Self, to: l.name, number: number, unheard: l.unheard})
+			message := appendHead(make([]byte, 0, headRoom+len(body)),
+				&head{kind: telling, from: s.o.Self, to: l.name, number: number, unheard: l.unheard})
 			message = append(message, body...)
 			s.counts.messages.Add(1)
 			s.counts.bytes.Add(uint64(len(message)))
@@ -74,7 +75,8 @@ func (s *Store) bodies(now int64) [][]byte {
 	for _, e := range queue {
 		e.mu.Lock()
 		told := e.account.Tell(now, v)
-		e.queued = now-e.account.changed <= int64(s.o.After+s.o.Interval) // or who was not silent for so long may have missed it
+		// or who was not silent for so long may have missed it
+		e.queued = now-e.account.changed <= int64(s.o.After+s.o.Interval)
 		if e.queued {
 			s.told.Lock()
 			s.told.queue = append(s.told.queue, e)
@@ -198,7 +200,8 @@ func (s *Store) hear(now int64, h *head) (teller Teller, missed, ok bool) {
 	if back || unheard != p.unheard {
 		s.see(now)
 	}
-	return Teller{Name: h.from, Most: s.o.Most, Back: now-p.resumed <= int64(s.o.After)}, back || unheard && !p.unheard, true
+	return Teller{Name: h.from, Most: s.o.Most, Back: now-p.resumed <= int64(s.o.After)}, back ||
+		unheard && !p.unheard, true
 }
 
 // tellAgain has all told that one who was silent may have missed.

@@ -173,7 +173,8 @@ func (a *Account) size(now int64, t Terms) int64 {
 // Where the bucket had plenty that is as much as came within a TTL before. Else it is a third of
 // that, if three requests came: where they go on to come at random, hardly any of it is lost.
 func (a *Account) along() int64 {
-	most := min(a.waiting, math.MaxInt64/worthwhile) * worthwhile // so that cheap requests do not hold what dear ones want
+	// so that cheap requests do not hold what dear ones want
+	most := min(a.waiting, math.MaxInt64/worthwhile) * worthwhile
 	lately := max(a.before.tokens, a.wanted.tokens-a.waiting)
 	switch {
 	case !a.short && a.left >= a.burst/2 && lately <= a.left/plenty:

@@ -82,7 +82,8 @@ func TestAccountAsksAlong(t *testing.T) {
 		{"nothing came before", nil, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 2},
 		{"one came before", []int64{150}, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 4},
 		{"three came before", []int64{150, 160, 170}, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 8},
-		{"so many that it would be more than four times what is needed", []int64{130, 140, 150, 160, 170}, lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 10},
+		{"so many that it would be more than four times what is needed", []int64{130, 140, 150, 160, 170},
+			lease.Answer{Tokens: 1, Left: 99, Burst: 100}, 10},
 		{"the bucket had eight times that", []int64{150}, lease.Answer{Tokens: 1, Left: 16, Burst: 32}, 4},
 		{"it had less", []int64{150}, lease.Answer{Tokens: 1, Left: 15, Burst: 30}, 2},
 		{"it was not half full", []int64{150}, lease.Answer{Tokens: 1, Left: 16, Burst: 34}, 2},
@@ -191,7 +192,8 @@ func TestAccountOfAnEmptyBucket(t *testing.T) {
 	a := lease.NewAccount(0)
 	a.Take(0, terms, 10)
 	q, _ := a.Question(0, terms)
-	a.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 0, Left: 3, Wait: 70 * time.Millisecond, Reset: time.Second}, 5*time.Millisecond)
+	a.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Tokens: 0, Left: 3, Wait: 70 * time.Millisecond, Reset: time.Second},
+		5*time.Millisecond)
 	for _, c := range []struct {
 		at, cost int64
 		want     lease.Verdict
@@ -205,7 +207,8 @@ func TestAccountOfAnEmptyBucket(t *testing.T) {
 	} {
 		b := a
 		if got := b.Take(c.at, terms, c.cost); got != c.want || got == lease.Deny && b.RetryAfter(c.at) != c.retry {
-			t.Errorf("at %d ms: Take(%d) = %v, retry after %v, want %v, %v", c.at/ms, c.cost, got, b.RetryAfter(c.at), c.want, c.retry)
+			t.Errorf("at %d ms: Take(%d) = %v, retry after %v, want %v, %v", c.at/ms, c.cost, got, b.RetryAfter(c.at),
+				c.want, c.retry)
 		}
 	}
 	if got := a.ResetAfter(501 * ms); got != 500*time.Millisecond {
@@ -217,7 +220,8 @@ func TestAccountOfAnEmptyBucket(t *testing.T) {
 	b.Take(0, terms, 1)
 	q, _ = b.Question(0, terms)
 	b.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Wait: time.Millisecond}, 5*time.Millisecond)
-	if b.Take(29*ms, terms, 1) != lease.Deny || b.RetryAfter(29*ms) != 2*time.Millisecond || b.Take(31*ms, terms, 1) != lease.Ask {
+	if b.Take(29*ms, terms, 1) != lease.Deny || b.RetryAfter(29*ms) != 2*time.Millisecond ||
+		b.Take(31*ms, terms, 1) != lease.Ask {
 		t.Error("want the next question no sooner than a poll, and what it was told to vary by, after the answer")
 	}
 }
@@ -231,7 +235,8 @@ func TestAccountOfABucketThatIsEmptyForLong(t *testing.T) {
 		a.Answer(1*ms, terms, lease.Answer{Seq: q.Seq, Wait: wait, Reset: math.MaxInt64}, 0)
 		doubted := a
 		if got := a.Take(1000*ms, terms, 1); got != lease.Deny || a.RetryAfter(1000*ms) < wait-time.Second {
-			t.Errorf("empty for %v, 999 ms later: %v, retry after %v, want a denial for the rest", wait, got, a.RetryAfter(1000*ms))
+			t.Errorf("empty for %v, 999 ms later: %v, retry after %v, want a denial for the rest", wait, got,
+				a.RetryAfter(1000*ms))
 		}
 		if got := a.Take(1001*ms, terms, 1); got != lease.Ask {
 			t.Errorf("empty for %v, a second later: %v, want the authority asked", wait, got)
@@ -304,7 +309,12 @@ func FuzzAccount(f *testing.F) {
 					asked, sentFor = q, q
 				}
 			case 2:
-				got := lease.Answer{Seq: asked.Seq, Tokens: min(n, asked.Want), Left: n % 3, Wait: time.Duration(n) * time.Millisecond}
+				got := lease.Answer{
+					Seq:    asked.Seq,
+					Tokens: min(n, asked.Want),
+					Left:   n % 3,
+					Wait:   time.Duration(n) * time.Millisecond,
+				}
 				if got.Tokens < asked.Need {
 					got.Tokens = 0
 				}

@@ -15,7 +15,8 @@ func TestStoreGoesByNoWallClock(t *testing.T) {
 		s := open(t, lease.Options{Authority: &authority{}})
 		time.Sleep(90 * time.Millisecond)
 		if got := s.Clock(); got != int64(90*time.Millisecond) {
-			t.Errorf("90 ms after it began a Store's clock shows %v, want 90ms: the wall clock shows %v", time.Duration(got), time.Duration(time.Now().UnixNano()))
+			t.Errorf("90 ms after it began a Store's clock shows %v, want 90ms: the wall clock shows %v",
+				time.Duration(got), time.Duration(time.Now().UnixNano()))
 		}
 	})
 }

@@ -51,7 +51,14 @@ func (q Question) Answer(tokens, now int64, sh rate.Shape, left bucket.State) An
 	var o bucket.Outcome
 	left.Report(&o, now, &sh, 0, true)
 	_, denied := left.Take(now, sh, min(max(1, q.Need), sh.Burst()))
-	return Answer{Seq: q.Seq, Tokens: tokens, Left: o.Remaining, Burst: sh.Burst(), Wait: denied.RetryAfter, Reset: o.ResetAfter}
+	return Answer{
+		Seq:    q.Seq,
+		Tokens: tokens,
+		Left:   o.Remaining,
+		Burst:  sh.Burst(),
+		Wait:   denied.RetryAfter,
+		Reset:  o.ResetAfter,
+	}
 }
 
 // Forget drops the answer to a replica. Who restarts begins to number at 1 again, and takes another name.

@@ -48,7 +48,8 @@ func TestQuestionsGoTogether(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range 200 {
 			all.Go(func() {
-				ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(n%150), sh, 1)}, make([]bucket.Outcome, 1))
+				ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(n%150), sh, 1)},
+					make([]bucket.Outcome, 1))
 				if !ok || err != nil {
 					t.Errorf("take of bucket %d: %t, %v", n%150, ok, err)
 				}
@@ -59,7 +60,8 @@ func TestQuestionsGoTogether(t *testing.T) {
 			t.Errorf("the last answer came after %v, want a millisecond for others and one for both messages", took)
 		}
 		if got := b.sent(); len(got) != 2 || max(got[0], got[1]) != 128 || min(got[0], got[1]) != 22 {
-			t.Errorf("messages with %v questions, want 128 and 22: one for a bucket, also where several requests wait for it", got)
+			t.Errorf("messages with %v questions, want 128 and 22: one for a bucket, also where several requests "+
+				"wait for it", got)
 		}
 	})
 }
@@ -74,14 +76,17 @@ func TestMessagesAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range 128 * 20 {
 			all.Go(func() {
-				if ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(n), sh, 1)}, make([]bucket.Outcome, 1)); !ok || err != nil {
+				if ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(n), sh, 1)},
+					make([]bucket.Outcome, 1)); !ok || err != nil {
 					t.Errorf("take of bucket %d: %t, %v", n, ok, err)
 				}
 			})
 		}
 		all.Wait()
 		if took := time.Since(began); took != 4*time.Millisecond {
-			t.Errorf("the last answer came after %v, want a millisecond for others, and one for each eight of 20 messages", took)
+			t.Errorf(
+				"the last answer came after %v, want a millisecond for others, and one for each eight of 20 "+
+					"messages", took)
 		}
 		if got := len(b.sent()); got != 20 {
 			t.Errorf("%d messages, want 20", got)
@@ -104,7 +109,8 @@ func TestCalmQuestionsGoWithUrgentOnes(t *testing.T) {
 			began := time.Now()
 			consume(t, s, of(uint64(1000+i), sh, 1)) // waits
 			if took := time.Since(began); took > 2*time.Millisecond {
-				t.Fatalf("request %d waited %v, want 2ms at most: a millisecond for others, and one for the answer", i, took)
+				t.Fatalf("request %d waited %v, want 2ms at most: a millisecond for others, and one for the answer", i,
+					took)
 			}
 			for _, n := range b.sent()[before:] {
 				if n == 2 {
@@ -115,7 +121,8 @@ func TestCalmQuestionsGoWithUrgentOnes(t *testing.T) {
 			}
 		}
 		if together == 0 || alone < 150 {
-			t.Errorf("%d messages with two questions and %d with one, want some with those that were asked ahead", together, alone)
+			t.Errorf("%d messages with two questions and %d with one, want some with those that were asked ahead",
+				together, alone)
 		}
 		time.Sleep(time.Second) // so that whatever is about to be sent is
 	})
@@ -136,7 +143,8 @@ func TestQuestionsFailTogether(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range 20 {
 			all.Go(func() {
-				if ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(n), shape(t, 100, 100), 1)}, make([]bucket.Outcome, 1)); ok || err != errAway {
+				if ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(n), shape(t, 100, 100), 1)},
+					make([]bucket.Outcome, 1)); ok || err != errAway {
 					t.Errorf("take of bucket %d: %t, %v, want %v", n, ok, err, errAway)
 				}
 			})

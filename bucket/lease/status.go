@@ -31,7 +31,8 @@ func (c *counts) lost(a *Account) {
 func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
-		Questions: s.outbox.Things.Load(), Messages: s.outbox.Messages.Load(), Short: c.short.Load(), Failed: c.failed.Load(),
+		Questions: s.outbox.Things.Load(), Messages: s.outbox.Messages.Load(), Short: c.short.Load(),
+		Failed:  c.failed.Load(),
 		Granted: c.granted.Load(), Returned: c.returned.Load(), Expired: c.expired.Load(),
 	}
 	st.Accounts = s.accounts.Each(func(*entry) {})

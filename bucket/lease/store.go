@@ -114,16 +114,19 @@ func New(o Options) (*Store, error) {
 		errs = append(errs, fmt.Errorf("Terms.TTL is %v, want 1ms to 1m", o.Terms.TTL))
 	}
 	if o.Terms.Poll < time.Millisecond || o.Terms.Poll > o.Terms.TTL {
-		errs = append(errs, fmt.Errorf("Terms.Poll is %v, want 1ms to Terms.TTL, which is %v", o.Terms.Poll, o.Terms.TTL))
+		errs = append(errs, fmt.Errorf("Terms.Poll is %v, want 1ms to Terms.TTL, which is %v",
+			o.Terms.Poll, o.Terms.TTL))
 	}
 	if o.Deadline == 0 {
 		o.Deadline = defaultDeadline
 	}
 	if o.Deadline < 0 || o.Deadline > o.Terms.TTL {
-		errs = append(errs, fmt.Errorf("Deadline is %v, want more than 0 and at most Terms.TTL, which is %v", o.Deadline, o.Terms.TTL))
+		errs = append(errs, fmt.Errorf("Deadline is %v, want more than 0 and at most Terms.TTL, which is %v",
+			o.Deadline, o.Terms.TTL))
 	}
 	if o.Gather < 0 || o.Gather > o.Deadline/2 {
-		errs = append(errs, fmt.Errorf("Gather is %v, want 0 or more and at most half of Deadline, which is %v", o.Gather, o.Deadline))
+		errs = append(errs, fmt.Errorf("Gather is %v, want 0 or more and at most half of Deadline, which is %v",
+			o.Gather, o.Deadline))
 	}
 	if o.MaxAccounts == 0 {
 		o.MaxAccounts = defaultAccounts
@@ -170,7 +173,8 @@ func (s *Store) TryConsume(ctx context.Context, _ int64, takes []bucket.Take, ou
 // Hold is TryConsume of what may have to be returned, and waits no longer than the caller's
 // patience. Into until, which is nil or as long as takes, it writes until when what each of them
 // took may be; 0 if it took nothing.
-func (s *Store) Hold(ctx context.Context, patience time.Duration, takes []bucket.Take, outs []bucket.Outcome, until []int64) (bool, error) {
+func (s *Store) Hold(ctx context.Context, patience time.Duration, takes []bucket.Take, outs []bucket.Outcome,
+	until []int64) (bool, error) {
 	if err := check(takes, outs); err != nil {
 		return false, err
 	}
@@ -265,7 +269,9 @@ func check(takes []bucket.Take, outs []bucket.Outcome) error {
 	}
 	for i := range takes {
 		if !takes[i].Shape.Algorithm.Drains() {
-			return fmt.Errorf("takes[%d] is of a limit that counts in windows, want one whose debt drains: windows cannot be leased", i)
+			return fmt.Errorf(
+				"takes[%d] is of a limit that counts in windows, want one whose debt drains: windows cannot be "+
+					"leased", i)
 		}
 	}
 	return nil
@@ -410,7 +416,11 @@ func (s *Store) Peek(ctx context.Context, _ int64, takes []bucket.Take, outs []b
 			return false, err
 		}
 		_, ok := take.Shape.Units(take.Cost)
-		*out = bucket.Outcome{Never: !ok, Remaining: min(got.Left+s.held(take), take.Shape.Burst()), ResetAfter: got.Reset}
+		*out = bucket.Outcome{
+			Never:      !ok,
+			Remaining:  min(got.Left+s.held(take), take.Shape.Burst()),
+			ResetAfter: got.Reset,
+		}
 		if out.Allowed = ok && take.Cost <= out.Remaining; !out.Allowed && ok {
 			out.RetryAfter = got.Wait
 		}

@@ -112,7 +112,8 @@ func TestStoreAdmitsTheBurstAndThenTheRate(t *testing.T) {
 			t.Errorf("%d of 8 admitted at once, want the burst of 5", admitted)
 		}
 		ok, outs := consume(t, s, of(1, sh, 1))
-		if ok || outs[0].RetryAfter < 90*time.Millisecond || outs[0].RetryAfter > 130*time.Millisecond || outs[0].Remaining != 0 {
+		if ok || outs[0].RetryAfter < 90*time.Millisecond || outs[0].RetryAfter > 130*time.Millisecond ||
+			outs[0].Remaining != 0 {
 			t.Fatalf("of an empty bucket: %v, %+v, want a refusal for about 100ms", ok, outs[0])
 		}
 		time.Sleep(outs[0].RetryAfter)
@@ -180,7 +181,8 @@ func TestStoreShadows(t *testing.T) {
 			t.Error("a cost above the burst is admitted")
 		}
 		if _, outs := consume(t, s, shadow); outs[0].Remaining != 1 {
-			t.Errorf("a shadow has %d left of 2 after one take, want 1: with a refused request it is not charged", outs[0].Remaining)
+			t.Errorf("a shadow has %d left of 2 after one take, want 1: with a refused request it is not charged",
+				outs[0].Remaining)
 		}
 	})
 }
@@ -200,7 +202,8 @@ func TestStoreWithoutAnswer(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := s.TryConsume(ctx, 0, []bucket.Take{of(3, sh, 1)}, outs); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := s.TryConsume(ctx, 0, []bucket.Take{of(3, sh, 1)}, outs); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("TryConsume = %v, want that of its context", err)
 		}
 		a.behave(0, errAway)
@@ -260,10 +263,11 @@ func TestKnown(t *testing.T) {
 		after time.Duration
 		want  int64
 	}{
-		"at once":                        {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, 0, 6},
-		"later":                          {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, 3 * time.Second, 9},
-		"full again":                     {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, time.Minute, 10},
-		"a quota of more than centuries": {rate.Limit{Tokens: 1, Per: 365 * 24 * time.Hour, Burst: 1000}, 900, time.Second, 100},
+		"at once":    {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, 0, 6},
+		"later":      {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, 3 * time.Second, 9},
+		"full again": {rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 4, time.Minute, 10},
+		"a quota of more than centuries": {rate.Limit{Tokens: 1, Per: 365 * 24 * time.Hour, Burst: 1000}, 900,
+			time.Second, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -292,12 +296,14 @@ func TestStorePeek(t *testing.T) {
 		sh := shape(t, 1, 3)
 		outs := make([]bucket.Outcome, 1)
 		for range 5 {
-			if ok, err := s.Peek(t.Context(), 0, []bucket.Take{of(1, sh, 3)}, outs); !ok || err != nil || outs[0].Remaining != 3 {
+			if ok, err := s.Peek(t.Context(), 0, []bucket.Take{of(1, sh, 3)}, outs); !ok || err != nil ||
+				outs[0].Remaining != 3 {
 				t.Fatalf("Peek = %v, %v, %+v, want 3 tokens, again and again", ok, err, outs[0])
 			}
 		}
 		consume(t, s, of(1, sh, 2))
-		if ok, _ := s.Peek(t.Context(), 0, []bucket.Take{of(1, sh, 3)}, outs); ok || outs[0].Remaining != 1 || outs[0].RetryAfter != 2*time.Second {
+		if ok, _ := s.Peek(t.Context(), 0, []bucket.Take{of(1, sh, 3)}, outs); ok || outs[0].Remaining != 1 ||
+			outs[0].RetryAfter != 2*time.Second {
 			t.Errorf("Peek = %v, %+v, want 1 left and 2s to wait", ok, outs[0])
 		}
 		if ok, _ := s.Peek(t.Context(), 0, []bucket.Take{of(1, sh, 4)}, outs); ok || !outs[0].Never {
@@ -313,14 +319,20 @@ func TestStoreRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	outs := make([]bucket.Outcome, 1)
-	if _, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(1, window, 1)}, outs); err == nil || !strings.Contains(err.Error(), "takes[0]") {
+	if _, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(1, window, 1)}, outs); err == nil ||
+		!strings.Contains(err.Error(), "takes[0]") {
 		t.Errorf("TryConsume of a window = %v, want a refusal", err)
 	}
 	if _, err := s.TryConsume(t.Context(), 0, make([]bucket.Take, 2), outs); err == nil {
 		t.Error("TryConsume with room for one outcome of two: nil, want an error")
 	}
-	_, err = lease.New(lease.Options{Terms: lease.Terms{TTL: 2 * time.Minute, Poll: time.Nanosecond}, Deadline: -1, MaxAccounts: 3})
-	for _, field := range []string{"Authority", "Terms.TTL is 2m0s", "Terms.Poll is 1ns", "Deadline is -1ns", "MaxAccounts is 3"} {
+	_, err = lease.New(lease.Options{
+		Terms:       lease.Terms{TTL: 2 * time.Minute, Poll: time.Nanosecond},
+		Deadline:    -1,
+		MaxAccounts: 3,
+	})
+	for _, field := range []string{"Authority", "Terms.TTL is 2m0s", "Terms.Poll is 1ns", "Deadline is -1ns",
+		"MaxAccounts is 3"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("New = %v, want it to name %s", err, field)
 		}
@@ -330,7 +342,12 @@ func TestStoreRefuses(t *testing.T) {
 // Many at once: what is admitted was granted, and every request is answered.
 func TestStoreConcurrently(t *testing.T) {
 	a := &authority{delay: 50 * time.Microsecond}
-	s := open(t, lease.Options{Authority: a, Terms: lease.Terms{TTL: time.Minute}, Deadline: time.Minute, MaxAccounts: 64})
+	s := open(t, lease.Options{
+		Authority:   a,
+		Terms:       lease.Terms{TTL: time.Minute},
+		Deadline:    time.Minute,
+		MaxAccounts: 64,
+	})
 	sh := shape(t, 1, 2000)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -339,7 +356,8 @@ func TestStoreConcurrently(t *testing.T) {
 		wg.Go(func() {
 			outs := make([]bucket.Outcome, 2)
 			for i := range 1000 {
-				ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(i%3), sh, 1), of(uint64(100+w+i%90), sh, 1)}, outs)
+				ok, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(uint64(i%3), sh, 1),
+					of(uint64(100+w+i%90), sh, 1)}, outs)
 				if err != nil {
 					t.Error(err)
 					return
@@ -356,7 +374,8 @@ func TestStoreConcurrently(t *testing.T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if admitted > a.granted || admitted < 2*5900 {
-		t.Errorf("%d tokens admitted, %d granted, want the 6,000 requests that the first three buckets hold, and no more than granted", admitted, a.granted)
+		t.Errorf("%d tokens admitted, %d granted, want the 6,000 requests that the first three buckets hold, and "+
+			"no more than granted", admitted, a.granted)
 	}
 }
 
@@ -399,7 +418,8 @@ func TestReturn(t *testing.T) {
 		none.Cost = 0
 		takes, until := []bucket.Take{one, two, none}, make([]int64, 3)
 		for range 5 {
-			if ok, err := s.Hold(t.Context(), time.Minute, takes, make([]bucket.Outcome, 3), until); !ok || err != nil || until[0] == 0 || until[1] == 0 || until[2] != 0 {
+			if ok, err := s.Hold(t.Context(), time.Minute, takes, make([]bucket.Outcome, 3), until); !ok ||
+				err != nil || until[0] == 0 || until[1] == 0 || until[2] != 0 {
 				t.Fatalf("Hold: %t, %v, %d", ok, err, until)
 			}
 			s.Return(takes, until)
@@ -438,7 +458,8 @@ func TestOnAnswerHearsOfEveryQuestion(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if _, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(1, shape(t, 1, 10), 1)}, make([]bucket.Outcome, 1)); err == nil {
+				if _, err := s.TryConsume(t.Context(), 0, []bucket.Take{of(1, shape(t, 1, 10), 1)},
+					make([]bucket.Outcome, 1)); err == nil {
 					t.Error("no error without an answer")
 				}
 			})
@@ -462,7 +483,8 @@ func TestStatus(t *testing.T) {
 		}
 		synctest.Wait()
 		got := s.Status()
-		if got.Accounts != 1 || got.Questions == 0 || got.Questions != got.Messages || got.Granted < 50 || got.Expired != 0 || got.Failed != 0 {
+		if got.Accounts != 1 || got.Questions == 0 || got.Questions != got.Messages || got.Granted < 50 ||
+			got.Expired != 0 || got.Failed != 0 {
 			t.Errorf("after 50 takes: %+v", got)
 		}
 		time.Sleep(time.Second)
@@ -505,7 +527,8 @@ func TestTryHeld(t *testing.T) {
 		}
 		take := of(1, sh, 10)
 		until := make([]int64, 1)
-		if ok, err := s.Hold(t.Context(), time.Minute, []bucket.Take{take}, make([]bucket.Outcome, 1), until); !ok || err != nil {
+		if ok, err := s.Hold(t.Context(), time.Minute, []bucket.Take{take}, make([]bucket.Outcome, 1), until); !ok ||
+			err != nil {
 			t.Fatalf("Hold: %t, %v", ok, err)
 		}
 		s.Return([]bucket.Take{take}, until)

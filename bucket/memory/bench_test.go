@@ -41,7 +41,8 @@ func randomKeys(n int) []key.Key {
 // request more than this, but only once.
 func BenchmarkHotKey(b *testing.B) {
 	store := open(b, memory.Options{})
-	fast, slow := mustCompile(b, rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}), mustCompile(b, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1})
+	fast, slow := mustCompile(b, rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}),
+		mustCompile(b, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1})
 	for _, bench := range []struct {
 		name  string
 		shape rate.Shape
@@ -191,7 +192,8 @@ func BenchmarkTurnover(b *testing.B) {
 	for _, percent := range []int64{50, 80, 100, 200} {
 		b.Run(fmt.Sprintf("%d%%", percent), func(b *testing.B) {
 			const slots, between = 1 << 18, 300 // nanoseconds
-			shape := mustCompile(b, rate.Limit{Tokens: 1, Per: slots * between * time.Duration(percent) / 100, Burst: 10})
+			shape := mustCompile(b, rate.Limit{Tokens: 1,
+				Per: slots * between * time.Duration(percent) / 100, Burst: 10})
 			store := open(b, memory.Options{MaxBuckets: slots})
 			takes := []bucket.Take{{Shape: shape, Cost: 1}}
 			outs := make([]bucket.Outcome, 1)
@@ -213,7 +215,8 @@ func BenchmarkTurnover(b *testing.B) {
 				insert()
 			}
 			after := store.Stats(now)
-			b.ReportMetric(float64(after.EvictedInDebt-before.EvictedInDebt)/float64(after.Created-before.Created), "in_debt/insert")
+			b.ReportMetric(float64(after.EvictedInDebt-before.EvictedInDebt)/float64(after.Created-before.Created),
+				"in_debt/insert")
 		})
 	}
 }
@@ -227,7 +230,8 @@ func BenchmarkBytes(b *testing.B) {
 	shape := mustCompile(b, rate.Limit{Tokens: 1, Per: time.Second, Burst: 10})
 	outs := make([]bucket.Outcome, 1)
 	for _, k := range randomKeys(1 << 20) {
-		if _, err := store.TryConsume(context.Background(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}, outs); err != nil {
+		if _, err := store.TryConsume(context.Background(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}},
+			outs); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -244,7 +248,8 @@ func BenchmarkStats(b *testing.B) {
 	shape := mustCompile(b, rate.Limit{Tokens: 1, Per: time.Second, Burst: 10})
 	outs := make([]bucket.Outcome, 1)
 	for _, k := range randomKeys(1 << 20) {
-		if _, err := store.TryConsume(context.Background(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}, outs); err != nil {
+		if _, err := store.TryConsume(context.Background(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}},
+			outs); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -153,7 +153,8 @@ func TestChurnGrantsNothing(t *testing.T) {
 			store := open(t, memory.Options{MaxBuckets: slots})
 			got := test.attack.run(t, store, span)
 			if got.target > 1 || got.drained > 1 {
-				t.Errorf("targets were admitted %.3f, drained keys %.3f of their limit, want at most 1", got.target, got.drained)
+				t.Errorf("targets were admitted %.3f, drained keys %.3f of their limit, want at most 1",
+					got.target, got.drained)
 			}
 			if got.target < 0.9 {
 				t.Errorf("targets were admitted %.3f of their limit: their own tokens are lost", got.target)
@@ -165,7 +166,8 @@ func TestChurnGrantsNothing(t *testing.T) {
 				t.Errorf("%+v: nothing was evicted in debt, so this shows nothing", stats)
 			}
 			if broken := test.attack.run(t, newLRU(slots), span); broken.target < test.lruAtLeast {
-				t.Errorf("an LRU cache admits targets %.2f of their limit, and was known to admit %.1f: the attack is too weak", broken.target, test.lruAtLeast)
+				t.Errorf("an LRU cache admits targets %.2f of their limit, and was known to admit %.1f: the attack "+
+					"is too weak", broken.target, test.lruAtLeast)
 			} else {
 				t.Logf("targets %.3f, drained %.3f, victims denied %.4f; LRU %.2f, %.2f, %.4f",
 					got.target, got.drained, got.victimsDenied, broken.target, broken.drained, broken.victimsDenied)

@@ -37,7 +37,12 @@ func (sc *schedule) changes(now int64) []bucket.Change {
 			continue
 		}
 		n := sc.rng.Uint64N(sc.keys)*uint64(len(sc.rules)) + uint64(r)
-		c := bucket.Change{Key: buckettest.Key(n), Shape: sc.rules[r].shape, Since: sc.rules[r].since, Before: sc.rules[r].before}
+		c := bucket.Change{
+			Key:    buckettest.Key(n),
+			Shape:  sc.rules[r].shape,
+			Since:  sc.rules[r].since,
+			Before: sc.rules[r].before,
+		}
 		switch sc.rng.IntN(8) {
 		case 0:
 			c.Units = bucket.Fill
@@ -71,7 +76,8 @@ func TestCorrectionsAreExact(t *testing.T) {
 			}
 			if sc.rng.IntN(3) == 0 {
 				changes := sc.changes(now)
-				if got, want := correct(t, store, now, changes...), correct(t, twin, now, changes...); !slices.Equal(got, want) {
+				if got, want := correct(t, store, now, changes...),
+					correct(t, twin, now, changes...); !slices.Equal(got, want) {
 					t.Fatalf("seed %d, step %d: Correct(%+v) moved %d, want %d", seed, step, changes, got, want)
 				}
 				continue
@@ -79,7 +85,8 @@ func TestCorrectionsAreExact(t *testing.T) {
 			takes := sc.takes(true)
 			got, outs := decide(t, store, now, takes)
 			if want, wantOuts := decide(t, twin, now, takes); got != want || !slices.Equal(outs, wantOuts) {
-				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs, want, wantOuts)
+				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs,
+					want, wantOuts)
 			}
 		}
 	}
@@ -146,7 +153,8 @@ func TestEvictionForgetsNoSettlement(t *testing.T) {
 				kept = kept[1:]
 				sh, cost := c.take.Shape, c.take.Cost+c.too
 				back := bucket.Unspent(sh, sh, cost*sh.Unit, c.too*sh.Unit, c.at, now)
-				if moved := correct(t, store, now, bucket.Change{Key: c.take.Key, Shape: sh, Units: -back, Charged: c.at}); moved[0] < 0 {
+				if moved := correct(t, store, now, bucket.Change{Key: c.take.Key, Shape: sh, Units: -back,
+					Charged: c.at}); moved[0] < 0 {
 					settled++
 				}
 			}
@@ -187,14 +195,16 @@ func TestConcurrentCorrections(t *testing.T) {
 			one := bucket.Change{Key: buckettest.Key(1), Shape: shape, Units: shape.Unit}
 			moved := make([]int64, 1)
 			for range rounds {
-				if _, err := store.TryConsume(context.Background(), noon, []bucket.Take{{Key: one.Key, Shape: shape, Cost: 1}}, make([]bucket.Outcome, 1)); err != nil {
+				if _, err := store.TryConsume(context.Background(), noon,
+					[]bucket.Take{{Key: one.Key, Shape: shape, Cost: 1}}, make([]bucket.Outcome, 1)); err != nil {
 					t.Error(err)
 				}
 				one.Units = -shape.Unit
 				if caller%2 == 0 {
 					one.Units = shape.Unit
 				}
-				if err := store.Correct(context.Background(), noon, []bucket.Change{one}, moved); err != nil || moved[0] != one.Units {
+				if err := store.Correct(context.Background(), noon, []bucket.Change{one}, moved); err != nil ||
+					moved[0] != one.Units {
 					t.Errorf("Correct moved %d, %v, want %d", moved[0], err, one.Units)
 				}
 			}
@@ -203,7 +213,8 @@ func TestConcurrentCorrections(t *testing.T) {
 	wg.Wait()
 	_, outs := decide(t, store, noon, []bucket.Take{{Key: buckettest.Key(1), Shape: shape}})
 	if outs[0].Remaining != callers*rounds {
-		t.Errorf("%d tokens are left, want half: each caller took one a round, half gave it back, half took another", outs[0].Remaining)
+		t.Errorf("%d tokens are left, want half: each caller took one a round, half gave it back, half took another",
+			outs[0].Remaining)
 	}
 }
 
@@ -214,7 +225,8 @@ func TestCorrectAllocatesNothing(t *testing.T) {
 	if allocs := testing.AllocsPerRun(1000, func() {
 		for i := range changes {
 			n++
-			changes[i] = bucket.Change{Key: key.Key{Hi: n << 40, Lo: n << 17}, Shape: perHourFive, Units: perHourFive.Unit}
+			changes[i] = bucket.Change{Key: key.Key{Hi: n << 40, Lo: n << 17}, Shape: perHourFive,
+				Units: perHourFive.Unit}
 		}
 		if err := store.Correct(context.Background(), noon, changes, moved); err != nil {
 			t.Error(err)

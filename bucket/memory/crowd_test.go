@@ -58,7 +58,8 @@ func TestACrowdOfOneRuleStarvesNobodyOfAnother(t *testing.T) {
 			}
 			var waiting []attempt
 			now := noon
-			each := int64(float64(crowd.TimeToFull(crowd.Capacity)) / test.times / slots) // a bucket is drained so often
+			// a bucket is drained so often
+			each := int64(float64(crowd.TimeToFull(crowd.Capacity)) / test.times / slots)
 			for n := range int(2.2 * test.times * slots) {
 				now += each
 				decide(t, store, now, []bucket.Take{{Key: fresh(), Shape: crowd, Cost: 5}})
@@ -78,7 +79,8 @@ func TestACrowdOfOneRuleStarvesNobodyOfAnother(t *testing.T) {
 					if ok {
 						continue
 					}
-					if denied[rule]++; outs[0].RetryAfter < time.Minute && (len(waiting) == 0 || waiting[len(waiting)-1].at <= now+int64(outs[0].RetryAfter)) {
+					if denied[rule]++; outs[0].RetryAfter < time.Minute &&
+						(len(waiting) == 0 || waiting[len(waiting)-1].at <= now+int64(outs[0].RetryAfter)) {
 						waiting = append(waiting, attempt{now + int64(outs[0].RetryAfter), rule, take})
 					}
 				}
@@ -90,7 +92,8 @@ func TestACrowdOfOneRuleStarvesNobodyOfAnother(t *testing.T) {
 					most = test.own
 				}
 				if first > most || second > test.again || tried[rule] < 300 {
-					t.Errorf("%+v: of %d strangers %.2f %% were denied, %.2f %% after they waited as they were told, want at most %.0f %% and %.0f %%",
+					t.Errorf("%+v: of %d strangers %.2f %% were denied, %.2f %% after they waited as they were "+
+						"told, want at most %.0f %% and %.0f %%",
 						limit, tried[rule], 100*first, 100*second, 100*most, 100*test.again)
 				}
 			}
@@ -138,7 +141,8 @@ func TestWhoWaitsAsToldIsServed(t *testing.T) {
 				allowed, outs = decide(t, store, now, []bucket.Take{own})
 				wait := outs[0].RetryAfter
 				if allowed || peeked || wait <= 0 || wait > 3*toFull {
-					t.Fatalf("key %d: TryConsume = %t, %+v, Peek = %t; want it denied, and a wait of at most %v", n, allowed, outs[0], peeked, 3*toFull)
+					t.Fatalf("key %d: TryConsume = %t, %+v, Peek = %t; want it denied, and a wait of at most %v", n,
+						allowed, outs[0], peeked, 3*toFull)
 				}
 				if ok, out := peek(t, store, now+int64(wait)-1, own); ok || out.RetryAfter != 1 {
 					t.Errorf("key %d, a nanosecond early: %t, %+v", n, ok, out)

@@ -11,7 +11,8 @@ import (
 // limit's newcomers are denied only if it lies further ahead than their bucket takes to drain all but a token.
 func TestSpilledTimesDenyWhoReadsThemLateEnough(t *testing.T) {
 	for _, limit := range []rate.Limit{
-		{Tokens: 20, Per: time.Second, Burst: 20}, {Tokens: 60, Per: time.Minute, Burst: 60}, {Tokens: 24, Per: 24 * time.Hour, Burst: 24},
+		{Tokens: 20, Per: time.Second, Burst: 20}, {Tokens: 60, Per: time.Minute, Burst: 60},
+		{Tokens: 24, Per: 24 * time.Hour, Burst: 24},
 	} {
 		shape := compiled(t, limit)
 		enough := shape.TimeToFull(shape.Capacity - shape.Unit)
@@ -28,7 +29,8 @@ func TestSpilledTimesDenyWhoReadsThemLateEnough(t *testing.T) {
 			}
 			k.last = noon + int64(ahead)
 			if got := s.Stats(noon).Crowding.FalseDenials(shape); got < c.want-0.01 || got > c.want+0.01 {
-				t.Errorf("%+v: %.2f of the newcomers are expected to be denied by times %v ahead, want %.0f", limit, got, ahead, c.want)
+				t.Errorf("%+v: %.2f of the newcomers are expected to be denied by times %v ahead, want %.0f", limit,
+					got, ahead, c.want)
 			}
 		}
 	}

@@ -102,8 +102,10 @@ func TestTurnoverEvictsLittle(t *testing.T) {
 			}
 		}
 		stats := s.Stats(now)
-		if got := float64(stats.EvictedInDebt) / float64(stats.Created); got > test.most || stats.EvictedFull < 10*size {
-			t.Errorf("at %d %%: %.4f of the insertions evicted a bucket in debt, want at most %g: %+v", test.percent, got, test.most, stats)
+		if got := float64(stats.EvictedInDebt) / float64(stats.Created); got > test.most ||
+			stats.EvictedFull < 10*size {
+			t.Errorf("at %d %%: %.4f of the insertions evicted a bucket in debt, want at most %g: %+v", test.percent,
+				got, test.most, stats)
 		}
 		s.checkAway(t)
 	}
@@ -122,13 +124,20 @@ func TestWhoIsAwayIsCounted(t *testing.T) {
 		now += rng.Int64N(int64(20 * time.Millisecond))
 		takes := make([]bucket.Take, 0, 3)
 		for range 1 + rng.IntN(3) {
-			limit := rate.Limit{Tokens: 3, Per: time.Duration(1+rng.IntN(4)) * time.Minute, Burst: 3 + rng.Int64N(4), Algorithm: rate.Algorithm(rng.IntN(5))}
+			limit := rate.Limit{
+				Tokens:    3,
+				Per:       time.Duration(1+rng.IntN(4)) * time.Minute,
+				Burst:     3 + rng.Int64N(4),
+				Algorithm: rate.Algorithm(rng.IntN(5)),
+			}
 			if !limit.Algorithm.Drains() {
 				limit.Burst = limit.Tokens
 			}
-			takes = append(takes, bucket.Take{Key: keys[rng.IntN(len(keys))], Shape: compiled(t, limit), Since: now, Cost: 1})
+			takes = append(takes, bucket.Take{Key: keys[rng.IntN(len(keys))], Shape: compiled(t, limit),
+				Since: now, Cost: 1})
 		}
-		_, _ = s.TryConsume(context.Background(), now, takes, outs) // one key with two shapes is an error, and nothing to us
+		// one key with two shapes is an error, and nothing to us
+		_, _ = s.TryConsume(context.Background(), now, takes, outs)
 		if round%1000 == 0 {
 			s.checkAway(t)
 		}
@@ -141,10 +150,12 @@ func TestWhoIsAwayIsCounted(t *testing.T) {
 // TestRefusedOnlyWhenTheFamilyIsFull: newcomers are refused when no slot of eight sets is free, and
 // the debtors there stay.
 func TestRefusedOnlyWhenTheFamilyIsFull(t *testing.T) {
-	s, shape := newTable(t, Options{MaxBuckets: 64, RefuseNewcomers: true}), compiled(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 5})
+	s, shape := newTable(t, Options{MaxBuckets: 64, RefuseNewcomers: true}),
+		compiled(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 5})
 	rng, outs := rand.New(rand.NewPCG(7, 8)), make([]bucket.Outcome, 1)
 	for n := range 200 {
-		ok, err := s.TryConsume(context.Background(), noon, []bucket.Take{{Key: randomKey(rng), Shape: shape, Cost: 1}}, outs)
+		ok, err := s.TryConsume(context.Background(), noon,
+			[]bucket.Take{{Key: randomKey(rng), Shape: shape, Cost: 1}}, outs)
 		if ok != (n < 64) || err != nil {
 			t.Fatalf("key %d: %t, %v, want the first 64 and no others", n, ok, err)
 		}
@@ -154,7 +165,8 @@ func TestRefusedOnlyWhenTheFamilyIsFull(t *testing.T) {
 	}
 	later := noon + int64(time.Hour)
 	for n := range 64 {
-		if ok, err := s.TryConsume(context.Background(), later, []bucket.Take{{Key: randomKey(rng), Shape: shape, Cost: 1}}, outs); !ok || err != nil {
+		if ok, err := s.TryConsume(context.Background(), later,
+			[]bucket.Take{{Key: randomKey(rng), Shape: shape, Cost: 1}}, outs); !ok || err != nil {
 			t.Fatalf("key %d, when the others are full again: %t, %v", n, ok, err)
 		}
 	}

@@ -114,6 +114,7 @@ func TestTakesSayHowLongTheirChangeMatters(t *testing.T) {
 	of.Since, of.Key.Lo = noon-int64(10*24*time.Hour), 2<<50
 	take(t, s, noon, of)
 	if got, want := s.first.Load(), noon; got != want {
-		t.Errorf("the first change is of %d, want %d: nothing is owed any more that was owed ten days before", got, want)
+		t.Errorf("the first change is of %d, want %d: nothing is owed any more that was owed ten days before", got,
+			want)
 	}
 }

@@ -20,7 +20,8 @@ func TestRefundNeverGrants(t *testing.T) {
 			after time.Duration
 			left  int64 // before the refund, and after
 			want  int64
-		}{{0, 3, 7}, {time.Second, 4, 7}, {3500 * time.Millisecond, 6, 7}, {4 * time.Second, 7, 7}, {-time.Second, 3, 7}} {
+		}{{0, 3, 7}, {time.Second, 4, 7}, {3500 * time.Millisecond, 6, 7}, {4 * time.Second, 7, 7},
+			{-time.Second, 3, 7}} {
 			store := open(t, memory.Options{MaxBuckets: 64})
 			later := noon + int64(test.after)
 			decide(t, store, noon, []bucket.Take{take})

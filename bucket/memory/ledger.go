@@ -32,7 +32,9 @@ func (e entry) kind() kind          { return kind(e >> timeBits & (kinds - 1)) }
 
 // line is a cache line of the ledger.
 type line struct {
-	spilled uint32 // Unix time in seconds, rounded up, of the latest entry that found no room here or in its other line; 0 is none
+	// Unix time in seconds, rounded up, of the latest entry that found no room here or in its other
+	// line; 0 is none
+	spilled uint32
 	entries [perLine]entry
 }
 

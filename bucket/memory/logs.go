@@ -83,7 +83,8 @@ func (s *Store) checkLogShadowLocked(now int64, c *claim, all bool) {
 }
 
 // reportLogsLocked reports the takes of logs. It comes before any of them is written, because that may evict others.
-func (s *Store) reportLogsLocked(now int64, takes []bucket.Take, outs []bucket.Outcome, claims []claim, of []int32, all bool) {
+func (s *Store) reportLogsLocked(now int64, takes []bucket.Take, outs []bucket.Outcome, claims []claim,
+	of []int32, all bool) {
 	for i := range takes {
 		c := &claims[of[i]]
 		if !c.isLog() {
@@ -136,7 +137,8 @@ func (s *Store) findLogLocked(sh *shard, now int64, t *bucket.Take) (place, buck
 	if sh.logs != nil {
 		if at = sh.logs.find(t.Key, s.shardBits); at.way >= 0 {
 			slot := &sh.logs.sets[at.set][at.way]
-			if at.current = max(slot.window, -slot.window) == t.Shape.Tick && (t.Before == nil || slot.log.Stamp >= t.Since); at.current {
+			if at.current = max(slot.window, -slot.window) == t.Shape.Tick &&
+				(t.Before == nil || slot.log.Stamp >= t.Since); at.current {
 				return at, slot.log
 			}
 			h := slot.held()
@@ -213,7 +215,8 @@ func (s *Store) putLogLocked(sh *shard, now int64, t *bucket.Take, at place, log
 // parkLogLocked is parkLocked for a log.
 func (s *Store) parkLogLocked(sh *shard, now int64, t *bucket.Take) {
 	if at, log := s.findLogLocked(sh, now, t); at.way < 0 && log.FullAt(&t.Shape) > now {
-		if _, way := s.otherLocked(sh, t.Key); way >= 0 || s.tracesLocked(sh, now).fullAt(now, earliest(now, t), t) == math.MinInt64 {
+		if _, way := s.otherLocked(sh, t.Key); way >= 0 ||
+			s.tracesLocked(sh, now).fullAt(now, earliest(now, t), t) == math.MinInt64 {
 			return
 		}
 		s.putLogLocked(sh, now, t, at, &log)

@@ -23,7 +23,8 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 	runtime.ReadMemStats(&to)
 	after := store.Stats(noon)
-	if before.Logs != 0 || before.MaxLogs < 1<<10 || before.MaxLogs > 1<<11 || after.Logs < before.MaxLogs*9/10 || after.Logs > before.MaxLogs {
+	if before.Logs != 0 || before.MaxLogs < 1<<10 || before.MaxLogs > 1<<11 || after.Logs < before.MaxLogs*9/10 ||
+		after.Logs > before.MaxLogs {
 		t.Errorf("%d of %d logs before, %d after 20,000 keys", before.Logs, before.MaxLogs, after.Logs)
 	}
 	if got := float64(after.Bytes-before.Bytes) / float64(before.MaxLogs); got < 129 || got > 131 {

@@ -16,12 +16,14 @@ import (
 // TestEvictedBeforeItsChangeIsHeardOf: a limit becomes slower while its bucket drains, and the
 // bucket is evicted, full at the old rate, before anybody takes from it at the new one.
 func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
-	fast, slow := mustCompile(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}), mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10})
+	fast, slow := mustCompile(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}),
+		mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10})
 	middle := mustCompile(t, rate.Limit{Tokens: 20, Per: time.Second, Burst: 10})
 	changed := noon + int64(time.Second/2)
 	once := bucket.Take{Key: buckettest.Key(1), Shape: slow, Since: changed, Before: &rate.Past{Shape: fast}, Cost: 5}
 	twice := once
-	twice.Shape, twice.Since, twice.Before = middle, noon+int64(2*time.Second), &rate.Past{Shape: slow, Since: changed, Before: once.Before}
+	twice.Shape, twice.Since, twice.Before = middle, noon+int64(2*time.Second),
+		&rate.Past{Shape: slow, Since: changed, Before: once.Before}
 	for _, test := range []struct {
 		name string
 		take bucket.Take
@@ -37,7 +39,8 @@ func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
 			}
 			store.Learn(changed, math.MaxInt64)
 			for n := range uint64(8) { // 1.5 s later the bucket is full at 10 a second
-				if ok, _ := decide(t, store, noon+int64(1500*time.Millisecond), []bucket.Take{{Key: buckettest.Key(2 + n), Shape: slow, Cost: 1}}); !ok {
+				if ok, _ := decide(t, store, noon+int64(1500*time.Millisecond),
+					[]bucket.Take{{Key: buckettest.Key(2 + n), Shape: slow, Cost: 1}}); !ok {
 					t.Fatalf("a new bucket denies a token")
 				}
 			}
@@ -46,7 +49,8 @@ func TestEvictedBeforeItsChangeIsHeardOf(t *testing.T) {
 			}
 			store.Learn(test.take.Since, math.MaxInt64)
 			if ok, outs := decide(t, store, noon+int64(test.at), []bucket.Take{test.take}); ok {
-				t.Errorf("TryConsume = %+v, want it denied: hardly anything drained since the limit became slower", outs)
+				t.Errorf("TryConsume = %+v, want it denied: hardly anything drained since the limit became slower",
+					outs)
 			}
 		})
 	}
@@ -148,7 +152,8 @@ func TestEvictedBeforeItsChanges(t *testing.T) {
 						}
 						for other := range uint64(8) {
 							if evicted && i == last {
-								decide(t, store, at, []bucket.Take{{Key: buckettest.Key(other), Shape: debt(1, time.Hour, 2), Cost: 1}})
+								decide(t, store, at,
+									[]bucket.Take{{Key: buckettest.Key(other), Shape: debt(1, time.Hour, 2), Cost: 1}})
 							}
 						}
 					}
@@ -170,7 +175,8 @@ func TestEvictedBeforeItsChanges(t *testing.T) {
 						}
 						owed = owed || want[0].ResetAfter > 0
 						if got[0].Remaining > want[0].Remaining || got[0].ResetAfter < want[0].ResetAfter {
-							t.Fatalf("key %d, evicted %t, %v after the last change: %+v, want no more than %+v", n, evicted, time.Duration(now-take.Since), got[0], want[0])
+							t.Fatalf("key %d, evicted %t, %v after the last change: %+v, want no more than %+v", n,
+								evicted, time.Duration(now-take.Since), got[0], want[0])
 						}
 					}
 				}

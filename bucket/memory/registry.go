@@ -23,7 +23,8 @@ type registry struct {
 	marks []atomic.Uint32 // by number: the epoch in which the shape was last known to be used; 0 is free
 	epoch atomic.Uint32
 	seed  maphash.Seed
-	index atomic.Pointer[[]atomic.Uint32] // numbers by hash of the shape, with linear probing; replaced when numbers are freed
+	// numbers by hash of the shape, with linear probing; replaced when numbers are freed
+	index atomic.Pointer[[]atomic.Uint32]
 
 	refusals atomic.Int64 // shapes that found no room since the last reclaim
 	patience atomic.Int64 // refusals that are borne before the next
@@ -36,7 +37,12 @@ type registry struct {
 }
 
 func newRegistry(most int) *registry {
-	r := &registry{list: make([]rate.Shape, most+1), marks: make([]atomic.Uint32, most+1), seed: maphash.MakeSeed(), next: 1}
+	r := &registry{
+		list:  make([]rate.Shape, most+1),
+		marks: make([]atomic.Uint32, most+1),
+		seed:  maphash.MakeSeed(),
+		next:  1,
+	}
 	r.epoch.Store(1)
 	index := make([]atomic.Uint32, r.indexLen())
 	r.index.Store(&index)

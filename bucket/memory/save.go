@@ -94,7 +94,8 @@ func (o *saving) number(v int64) { o.write(binary.LittleEndian.AppendUint64(o.te
 // them.
 func (o *saving) bucketLocked(sh *shard, set uint32, way int) {
 	slot, s := &sh.sets[set][way], o.store
-	if slot.forgottenAt(s.shapes) <= o.now && (slot.stamp > saturating(s.changed.Load(), int64(overlap)) || o.now > s.settled.Load()) {
+	if slot.forgottenAt(s.shapes) <= o.now && (slot.stamp > saturating(s.changed.Load(), int64(overlap)) ||
+		o.now > s.settled.Load()) {
 		return
 	}
 	n, known := o.numbers[slot.shape]
@@ -111,7 +112,8 @@ func (o *saving) bucketLocked(sh *shard, set uint32, way int) {
 
 func (o *saving) writeBuckets() {
 	for ; o.told < len(o.shapes); o.told++ {
-		o.text = append(appendShape(append(o.text[:0], recordShape), &o.shapes[o.told]), byte(o.shapes[o.told].Algorithm))
+		o.text = append(appendShape(append(o.text[:0], recordShape), &o.shapes[o.told]),
+			byte(o.shapes[o.told].Algorithm))
 		o.write(o.text)
 	}
 	for i := range o.buckets {
@@ -184,7 +186,8 @@ func (o *saving) traces(number uint32, sh *shard) {
 		if ledger[i] == (line{}) {
 			continue
 		}
-		o.text = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(o.text[:0], uint32(i)), ledger[i].spilled)
+		o.text = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(o.text[:0], uint32(i)),
+			ledger[i].spilled)
 		for _, e := range ledger[i].entries {
 			o.text = binary.LittleEndian.AppendUint32(o.text, uint32(e))
 		}
@@ -319,7 +322,8 @@ func sane(sh *rate.Shape) bool {
 	if sh.Algorithm.Drains() {
 		return true
 	}
-	return sh.Algorithm <= rate.SlidingLog && sh.Unit == 1 && sh.Capacity <= sh.Algorithm.MaxCount() && sh.Tick <= rate.MaxWindow
+	return sh.Algorithm <= rate.SlidingLog && sh.Unit == 1 && sh.Capacity <= sh.Algorithm.MaxCount() &&
+		sh.Tick <= rate.MaxWindow
 }
 
 func (in *loading) bucket() {
@@ -335,7 +339,8 @@ func (in *loading) bucket() {
 		in.fail("a bucket owes %d in shape %+v", debt, in.shapes[number])
 		return
 	}
-	in.store.restore(in.now, key.Lasting(lo), bucket.State{Debt: debt, Stamp: stamp}, &in.shapes[number], n&parkedShape != 0)
+	in.store.restore(in.now, key.Lasting(lo), bucket.State{Debt: debt, Stamp: stamp}, &in.shapes[number],
+		n&parkedShape != 0)
 }
 
 // restore puts a bucket into the table as it was left under a shape. It may be there already, if it moved while it was
@@ -423,7 +428,8 @@ func (in *loading) traces() {
 		in.coarse = true
 		own = &traces{}
 	} else {
-		own.latest, own.last, own.now, own.clock, own.cursor, own.tidied = k.latest, k.last, k.now, k.clock, k.cursor, k.tidied
+		own.latest, own.last, own.now, own.clock, own.cursor, own.tidied = k.latest, k.last, k.now, k.clock,
+			k.cursor, k.tidied
 		own.lanes.latest, own.lanes.base = k.lanes.latest, k.lanes.base
 	}
 	for n := in.short(); n != math.MaxUint32 && in.err == nil; n = in.short() {

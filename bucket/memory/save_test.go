@@ -49,7 +49,8 @@ func restarted(t testing.TB, before *memory.Store, o memory.Options, savedAt, no
 func TestSavedTableIsExact(t *testing.T) {
 	for seed := range race.Fewer(uint64(4)) {
 		sc := newSchedule(t, seed, 300)
-		sizes := []memory.Options{{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}, {MaxBuckets: 1 << 13, MaxLogs: 1 << 13}, {MaxBuckets: 40_000, MaxLogs: 1 << 13}}
+		sizes := []memory.Options{{MaxBuckets: 1 << 14, MaxLogs: 1 << 13}, {MaxBuckets: 1 << 13, MaxLogs: 1 << 13},
+			{MaxBuckets: 40_000, MaxLogs: 1 << 13}}
 		change := seed%2 == 0
 		if change {
 			sizes = sizes[:1]
@@ -68,11 +69,13 @@ func TestSavedTableIsExact(t *testing.T) {
 				sc.change(now)
 				store.Learn(now, max(settled, sc.settled(now)))
 			}
-			takes := sc.exactly(lasting(sc.takes(true))) // what is full is left out, where an unknown past would hold what it owed
+			// what is full is left out, where an unknown past would hold what it owed
+			takes := sc.exactly(lasting(sc.takes(true)))
 			got, outs := decide(t, store, now, takes)
 			want, wantOuts := decide(t, twin, now, takes)
 			if got != want || !slices.Equal(outs, wantOuts) {
-				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs, want, wantOuts)
+				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs,
+					want, wantOuts)
 			}
 		}
 	}
@@ -82,9 +85,10 @@ func TestSavedTableIsExact(t *testing.T) {
 // admitted: what it would not admit, no table must have.
 func TestSavedTableNeverGrants(t *testing.T) {
 	for name, sizes := range map[string][]memory.Options{
-		"one size":          {{MaxBuckets: 64, SketchWidth: 100_000}},
-		"narrow":            {{MaxBuckets: 64, SketchWidth: 3}},
-		"other sizes":       {{MaxBuckets: 64, SketchWidth: 100_000}, {MaxBuckets: 16, SketchWidth: 1000}, {MaxBuckets: 300}},
+		"one size": {{MaxBuckets: 64, SketchWidth: 100_000}},
+		"narrow":   {{MaxBuckets: 64, SketchWidth: 3}},
+		"other sizes": {{MaxBuckets: 64, SketchWidth: 100_000}, {MaxBuckets: 16, SketchWidth: 1000},
+			{MaxBuckets: 300}},
 		"no room for shape": {{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +150,8 @@ func TestSaveWhileInUse(t *testing.T) {
 	for range 20 {
 		after := restarted(t, store, memory.Options{MaxBuckets: 1 << 12}, noon, noon)
 		for n := range uint64(mine) {
-			if ok, _ := decide(t, after, noon, lasting([]bucket.Take{{Key: buckettest.Key(n), Shape: shape, Cost: 1}})); ok {
+			if ok, _ := decide(t, after, noon,
+				lasting([]bucket.Take{{Key: buckettest.Key(n), Shape: shape, Cost: 1}})); ok {
 				t.Fatalf("bucket %d was spent, and was saved as full", n)
 			}
 		}
@@ -168,7 +173,8 @@ func TestSavedShapesAreWhole(t *testing.T) {
 		t.Fatal("the first was denied")
 	}
 	_, before := decide(t, store, noon+int64(time.Minute), take)
-	ok, outs := decide(t, restarted(t, store, memory.Options{MaxBuckets: 64}, noon, noon), noon+int64(time.Minute), take)
+	ok, outs := decide(t, restarted(t, store, memory.Options{MaxBuckets: 64}, noon, noon),
+		noon+int64(time.Minute), take)
 	if ok || !slices.Equal(outs, before) {
 		t.Errorf("loaded: %t, %+v, want %+v", ok, outs, before)
 	}

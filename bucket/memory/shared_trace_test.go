@@ -62,7 +62,8 @@ func TestATraceOutlivesThoseWhoShareIt(t *testing.T) {
 
 // TestWhoIsParkedLeavesNoTrace: it was never charged, so what it owes is somebody else's, or said already.
 func TestWhoIsParkedLeavesNoTrace(t *testing.T) {
-	s, shape := newTable(t, Options{MaxBuckets: 8, SketchWidth: 1}), compiled(t, rate.Limit{Tokens: 1, Per: time.Minute, Burst: 60})
+	s, shape := newTable(t, Options{MaxBuckets: 8, SketchWidth: 1}),
+		compiled(t, rate.Limit{Tokens: 1, Per: time.Minute, Burst: 60})
 	for n := range uint64(200) { // so many that all of the lane is taken
 		take(t, s, noon, bucket.Take{Key: key.Key{Lo: n * 0x9e3779b97f4a7c15}, Shape: shape, Cost: 60})
 	}
@@ -98,10 +99,12 @@ func TestWhoIsParkedLeavesNoTrace(t *testing.T) {
 // charged under it and evicted, and then a request comes that has resolved its rules before the
 // change.
 func TestRequestsThatAreLateReadWhatOthersLeft(t *testing.T) {
-	before, after := compiled(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}), compiled(t, rate.Limit{Tokens: 1, Per: time.Minute, Burst: 10})
+	before, after := compiled(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 10}),
+		compiled(t, rate.Limit{Tokens: 1, Per: time.Minute, Burst: 10})
 	s, k := newTable(t, Options{MaxBuckets: 8}), key.Key{Hi: 1 << 40, Lo: 1 << 50}
 	s.Learn(noon, math.MaxInt64)
-	if ok, _ := take(t, s, noon, bucket.Take{Key: k, Shape: after, Since: noon, Before: &rate.Past{Shape: before}, Cost: 10}); !ok {
+	if ok, _ := take(t, s, noon, bucket.Take{Key: k, Shape: after, Since: noon, Before: &rate.Past{Shape: before},
+		Cost: 10}); !ok {
 		t.Fatal("a new bucket denies its burst")
 	}
 	evictAll(t, s, noon)
@@ -185,7 +188,8 @@ func TestLateRequestsAreNotDropped(t *testing.T) {
 	for n := range uint64(perLine) { // the line has no room
 		k.raise(spread(3+n), kindOf(&shape), noon-int64(time.Millisecond)*int64(n), late)
 	}
-	if at := k.fullAt(late, late, &bucket.Take{Key: key.Key{Lo: spread(2)}, Shape: shape}); at < noon-int64(time.Second) {
+	if at := k.fullAt(late, late, &bucket.Take{Key: key.Key{Lo: spread(2)}, Shape: shape}); at < noon-
+		int64(time.Second) {
 		t.Errorf("a debt that lasts for 2 s more is forgotten: %v", time.Duration(at-late))
 	}
 }

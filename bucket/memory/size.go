@@ -12,7 +12,8 @@ const MinBytes = 1 << 16
 
 // complete fills in the defaults, or says everything that is wrong.
 func (o *Options) complete() error {
-	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth), inRange("MaxShapes", o.MaxShapes), inRange("MaxLogs", o.MaxLogs), o.checkBytes())
+	err := errors.Join(inRange("MaxBuckets", o.MaxBuckets), inRange("SketchWidth", o.SketchWidth),
+		inRange("MaxShapes", o.MaxShapes), inRange("MaxLogs", o.MaxLogs), o.checkBytes())
 	if err != nil {
 		return err
 	}
@@ -20,7 +21,9 @@ func (o *Options) complete() error {
 	case o.MaxBytes > 0:
 		o.MaxBuckets = o.fitting()
 		if o.MaxBuckets == 0 {
-			return fmt.Errorf("MaxBytes is %d, want %d or more for a table of 8 buckets with this SketchWidth and MaxShapes", o.MaxBytes, o.plan(ways).bytes())
+			return fmt.Errorf(
+				"MaxBytes is %d, want %d or more for a table of 8 buckets with this SketchWidth and MaxShapes",
+				o.MaxBytes, o.plan(ways).bytes())
 		}
 	case o.MaxBuckets == 0:
 		o.MaxBuckets = defaultBuckets
@@ -96,7 +99,8 @@ func (o *Options) plan(buckets int) plan {
 
 // bytes is what the table can take; Stats.Bytes says the same of one that is there and has logs in every shard.
 func (p plan) bytes() int64 {
-	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) + int64(p.lines)*int64(lineBytes) + classes*rows*int64(p.width)*4 +
+	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) +
+		int64(p.lines)*int64(lineBytes) + classes*rows*int64(p.width)*4 +
 		int64(unsafe.Sizeof(logTable{})) + int64(p.logSets)*int64(unsafe.Sizeof([ways]logSlot{})+8)
 	return int64(p.shards)*each + registryBytes(p.options.MaxShapes)
 }

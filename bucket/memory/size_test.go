@@ -27,7 +27,8 @@ func TestMaxBytes(t *testing.T) {
 	narrow := open(t, memory.Options{MaxBytes: 1 << 20, SketchWidth: 1000, MaxShapes: 64}).Stats(noon)
 	wide := open(t, memory.Options{MaxBytes: 1 << 20}).Stats(noon)
 	if narrow.Capacity <= wide.Capacity {
-		t.Errorf("%d slots with a narrow sketch, %d with the default: what the sketch does not take is for buckets", narrow.Capacity, wide.Capacity)
+		t.Errorf("%d slots with a narrow sketch, %d with the default: what the sketch does not take is for buckets",
+			narrow.Capacity, wide.Capacity)
 	}
 }
 
@@ -36,10 +37,12 @@ func TestMaxBytesRefuses(t *testing.T) {
 		o    memory.Options
 		want string
 	}{
-		"below zero":    {memory.Options{MaxBytes: -1}, "MaxBytes is -1, want 65536 or more, or 0 to give MaxBuckets"},
-		"too few":       {memory.Options{MaxBytes: 1000}, "MaxBytes is 1000, want 65536 or more"},
-		"both":          {memory.Options{MaxBytes: 1 << 20, MaxBuckets: 5}, "MaxBytes is 1048576 and MaxBuckets is 5, want one of both"},
-		"a wide sketch": {memory.Options{MaxBytes: 1 << 20, SketchWidth: 1 << 20}, "for a table of 8 buckets with this SketchWidth"},
+		"below zero": {memory.Options{MaxBytes: -1}, "MaxBytes is -1, want 65536 or more, or 0 to give MaxBuckets"},
+		"too few":    {memory.Options{MaxBytes: 1000}, "MaxBytes is 1000, want 65536 or more"},
+		"both": {memory.Options{MaxBytes: 1 << 20, MaxBuckets: 5},
+			"MaxBytes is 1048576 and MaxBuckets is 5, want one of both"},
+		"a wide sketch": {memory.Options{MaxBytes: 1 << 20, SketchWidth: 1 << 20},
+			"for a table of 8 buckets with this SketchWidth"},
 	} {
 		if _, err := memory.New(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: New = %v, want %q", name, err, c.want)
@@ -56,8 +59,10 @@ func TestFalseDenialsAreEstimated(t *testing.T) {
 	}
 	limits := []rate.Shape{perHour(t, 5), perHour(t, 1)}
 	for _, limit := range []rate.Limit{
-		{Tokens: 20, Per: time.Second, Burst: 20}, {Tokens: 1, Per: time.Second, Burst: 60}, {Tokens: 5, Per: 12 * time.Minute, Burst: 5},
-		{Tokens: 24, Per: 24 * time.Hour, Burst: 24}, {Tokens: 30, Per: time.Minute, Burst: 30, Algorithm: rate.SlidingWindow},
+		{Tokens: 20, Per: time.Second, Burst: 20}, {Tokens: 1, Per: time.Second, Burst: 60},
+		{Tokens: 5, Per: 12 * time.Minute, Burst: 5},
+		{Tokens: 24, Per: 24 * time.Hour, Burst: 24},
+		{Tokens: 30, Per: time.Minute, Burst: 30, Algorithm: rate.SlidingWindow},
 	} {
 		limits = append(limits, mustCompile(t, limit))
 	}
@@ -66,7 +71,8 @@ func TestFalseDenialsAreEstimated(t *testing.T) {
 		crowd   []rate.Shape // whose buckets they are
 		largest float64      // at least
 	}{
-		{3, limits[:1], 0}, {5, limits[:1], 0.3}, {6, limits[2:3], 0}, {7, limits[4:5], 0.5}, {6, limits[6:], 0.5}, {20, limits, 0.5},
+		{3, limits[:1], 0}, {5, limits[:1], 0.3}, {6, limits[2:3], 0}, {7, limits[4:5], 0.5}, {6, limits[6:], 0.5},
+		{20, limits, 0.5},
 	} {
 		if race.Enabled && test.times != 5 {
 			continue // one goroutine does all of it
@@ -85,7 +91,8 @@ func TestFalseDenialsAreEstimated(t *testing.T) {
 			for _, k := range randomKeys(sample) {
 				k.Lo ^= 0x5555_aaaa_1234_4321 // keys that were never there
 				outs := make([]bucket.Outcome, 1)
-				if _, err := store.Peek(t.Context(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}}, outs); err != nil {
+				if _, err := store.Peek(t.Context(), noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}},
+					outs); err != nil {
 					t.Fatal(err)
 				}
 				if !outs[0].Allowed {
@@ -94,12 +101,14 @@ func TestFalseDenialsAreEstimated(t *testing.T) {
 			}
 			measured, estimated := float64(denied)/sample, stats.Crowding.FalseDenials(shape)
 			if estimated < measured-0.02 || estimated > measured+0.02 {
-				t.Errorf("%d times the slots, limit %d: estimated %.4f, measured %.4f", test.times, i, estimated, measured)
+				t.Errorf("%d times the slots, limit %d: estimated %.4f, measured %.4f", test.times, i,
+					estimated, measured)
 			}
 			largest = max(largest, measured)
 		}
 		if largest < test.largest {
-			t.Errorf("%d times the slots: at most %.4f are denied under any limit, so this shows little", test.times, largest)
+			t.Errorf("%d times the slots: at most %.4f are denied under any limit, so this shows little",
+				test.times, largest)
 		}
 		if stats.Occupancy < 0.9 || stats.Occupancy > 1 {
 			t.Errorf("%+v: want nearly all slots in use", stats)
@@ -130,7 +139,8 @@ func TestRefuseNewcomers(t *testing.T) {
 		t.Errorf("%+v, want 12 refused and none evicted", stats)
 	}
 	correct(t, store, noon, bucket.Change{Key: keys[0], Shape: shape, Units: bucket.Fill})
-	if allowed, outs := decide(t, store, noon, []bucket.Take{{Key: keys[8], Shape: shape, Cost: 1}}); !allowed || outs[0].Remaining != 4 {
+	if allowed, outs := decide(t, store, noon, []bucket.Take{{Key: keys[8], Shape: shape, Cost: 1}}); !allowed ||
+		outs[0].Remaining != 4 {
 		t.Errorf("after one bucket became full: %t, %+v, want it in its place", allowed, outs[0])
 	}
 }

@@ -35,11 +35,14 @@ func TestAnUnknownBucketWhosePastWasSpent(t *testing.T) {
 		cost int64
 		left int64
 	}{
-		"as time goes by":         {{0, since(ten, 0, spent), 0, 0}, {3500 * time.Millisecond, since(ten, 0, spent), 0, 3}, {time.Hour, since(ten, 0, spent), 0, 10}},
-		"after a change of limit": {{4 * time.Second, halved, 0, 0}, {8 * time.Second, halved, 0, 2}, {time.Hour, halved, 0, 5}},
-		"once it is known":        {{5 * time.Second, since(ten, 0, spent), 2, 3}, {6 * time.Second, since(ten, 0, spent), 0, 4}, {7 * time.Second, since(ten, 0, nil), 0, 5}},
-		"before it began":         {{-time.Second, since(ten, 0, spent), 0, 0}},
-		"that was never spent":    {{0, since(ten, 0, &rate.Past{Shape: five}), 0, 10}},
+		"as time goes by": {{0, since(ten, 0, spent), 0, 0},
+			{3500 * time.Millisecond, since(ten, 0, spent), 0, 3}, {time.Hour, since(ten, 0, spent), 0, 10}},
+		"after a change of limit": {{4 * time.Second, halved, 0, 0}, {8 * time.Second, halved, 0, 2},
+			{time.Hour, halved, 0, 5}},
+		"once it is known": {{5 * time.Second, since(ten, 0, spent), 2, 3},
+			{6 * time.Second, since(ten, 0, spent), 0, 4}, {7 * time.Second, since(ten, 0, nil), 0, 5}},
+		"before it began":      {{-time.Second, since(ten, 0, spent), 0, 0}},
+		"that was never spent": {{0, since(ten, 0, &rate.Past{Shape: five}), 0, 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, err := memory.New(memory.Options{MaxBuckets: 64})
@@ -49,7 +52,8 @@ func TestAnUnknownBucketWhosePastWasSpent(t *testing.T) {
 			for i, step := range steps {
 				step.take.Key, step.take.Cost = buckettest.Key(1), step.cost
 				outs := make([]bucket.Outcome, 1)
-				if _, err := store.TryConsume(context.Background(), start+int64(step.at), []bucket.Take{step.take}, outs); err != nil {
+				if _, err := store.TryConsume(context.Background(), start+int64(step.at), []bucket.Take{step.take},
+					outs); err != nil {
 					t.Fatal(err)
 				}
 				if outs[0].Remaining != step.left {

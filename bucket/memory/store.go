@@ -112,7 +112,8 @@ func New(o Options) (*Store, error) {
 	}
 	p := o.plan(o.MaxBuckets)
 	s := &Store{
-		shards: make([]shard, p.shards), shardBits: uint(bits.TrailingZeros(uint(p.shards))), shapes: newRegistry(o.MaxShapes),
+		shards: make([]shard, p.shards), shardBits: uint(bits.TrailingZeros(uint(p.shards))),
+		shapes:  newRegistry(o.MaxShapes),
 		logSets: p.logSets, refuseNewcomers: o.RefuseNewcomers,
 	}
 	s.first.Store(math.MaxInt64)
@@ -208,7 +209,8 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	// The first way whose tag fits is nearly always the right one.
 	way := uint(bits.TrailingZeros64(zeroBytes(sh.tags[home]^tagOf(t.Key)*ones))) / 8
 	slot := &sh.sets[home][way%ways]
-	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) || units < 0 || t.Shape.Algorithm == rate.LeakyBucket ||
+	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) || units < 0 ||
+		t.Shape.Algorithm == rate.LeakyBucket ||
 		!same(&s.shapes.list[slot.shape], &t.Shape) || t.Before != nil && slot.stamp < t.Since {
 		return s.oneElseLocked(now, sh, sh.seekLocked(home, t.Key), t, o, units, commit)
 	}
@@ -216,13 +218,15 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	if allowed && commit && units > 0 {
 		slot.debt, slot.stamp = after.Debt, after.Stamp
 	}
-	after.Report(o, now, &t.Shape, units, allowed) // the processor waits for the lock to be free again, and does this meanwhile
+	// the processor waits for the lock to be free again, and does this meanwhile
+	after.Report(o, now, &t.Shape, units, allowed)
 	sh.mu.Unlock()
 	return allowed || t.Shadow
 }
 
 // oneElseLocked is one for every other bucket. It unlocks the shard.
-func (s *Store) oneElseLocked(now int64, sh *shard, at place, t *bucket.Take, o *bucket.Outcome, units int64, commit bool) bool {
+func (s *Store) oneElseLocked(now int64, sh *shard, at place, t *bucket.Take, o *bucket.Outcome, units int64,
+	commit bool) bool {
 	var state bucket.State
 	for reclaimed := false; ; reclaimed = true {
 		at, state = s.readLocked(sh, at, now, t)
@@ -272,7 +276,8 @@ type claim struct {
 }
 
 // all decides several takes. The slices are scratch: of[i] is the claim of takes[i], locks are the shards to lock.
-func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool, claims []claim, of []int32, locks []uint32) (bool, error) {
+func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool, claims []claim, of []int32,
+	locks []uint32) (bool, error) {
 	claims, err := s.merge(takes, claims, of)
 	if err != nil {
 		return false, err

@@ -68,7 +68,8 @@ func TestTablesOfAnySize(t *testing.T) {
 	shape := mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 2})
 	for _, size := range []int{1, 7, 8, 9, 63, 64, 100, 1000, 1023, 1025, 5000, 1 << 16} {
 		store := open(t, memory.Options{MaxBuckets: size})
-		for _, k := range append(randomKeys(3*size+20), key.Key{}, key.Key{Lo: 1}, key.Key{Hi: ^uint64(0), Lo: ^uint64(0)}) {
+		for _, k := range append(randomKeys(3*size+20), key.Key{}, key.Key{Lo: 1},
+			key.Key{Hi: ^uint64(0), Lo: ^uint64(0)}) {
 			decide(t, store, noon, []bucket.Take{{Key: k, Shape: shape, Cost: 1}})
 		}
 		stats := store.Stats(noon)
@@ -94,7 +95,8 @@ func TestStatsCountsWhatIsLive(t *testing.T) {
 		after time.Duration
 		live  int
 	}{{0, 1000}, {time.Second - 1, 1000}, {time.Second, 900}, {9 * time.Second, 100}, {10 * time.Second, 0}} {
-		if got := store.Stats(noon + int64(test.after)); got.Live != test.live || got.Created != 1000 || got.Shapes != 1 {
+		if got := store.Stats(noon + int64(test.after)); got.Live != test.live || got.Created != 1000 ||
+			got.Shapes != 1 {
 			t.Errorf("after %v: %+v, want %d live", test.after, got, test.live)
 		}
 	}
@@ -115,7 +117,8 @@ func TestFullBucketsMakeRoomForNothing(t *testing.T) {
 }
 
 func TestNothingAllocates(t *testing.T) {
-	fine, other := mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 2000}), mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 100})
+	fine, other := mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 2000}),
+		mustCompile(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 100})
 	var counted []rate.Shape
 	for _, a := range windows {
 		counted = append(counted, mustCompile(t, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 1000, Algorithm: a}))

@@ -16,9 +16,11 @@ type Stats struct {
 	MaxLogs  int // room for them
 	Bytes    int64
 
-	Created       uint64 // buckets that entered the table
-	EvictedFull   uint64 // full buckets that left, which nobody can notice
-	EvictedInDebt uint64 // buckets in debt that left: the table is too small, and new keys may find less than a full bucket
+	Created     uint64 // buckets that entered the table
+	EvictedFull uint64 // full buckets that left, which nobody can notice
+	// buckets in debt that left: the table is too small, and new keys may find less than a full
+	// bucket
+	EvictedInDebt uint64
 	Refused       uint64 // look-ups of new keys that found no room, under Options.RefuseNewcomers
 
 	// Occupancy is the part of the slots whose bucket is in debt. A table is large enough as long
@@ -68,7 +70,8 @@ func (s *Store) bytes() int64 {
 	n := int64(len(s.shards)) * int64(unsafe.Sizeof(shard{}))
 	for i := range s.shards {
 		sh := &s.shards[i]
-		n += int64(len(sh.sets))*int64(unsafe.Sizeof(set{})+8) + int64(len(sh.traces.ledger))*int64(lineBytes) + int64(len(sh.traces.lanes.cells))*4
+		n += int64(len(sh.sets))*int64(unsafe.Sizeof(set{})+8) + int64(len(sh.traces.ledger))*int64(lineBytes) +
+			int64(len(sh.traces.lanes.cells))*4
 	}
 	return n + int64(len(s.shapes.list))*int64(unsafe.Sizeof(s.shapes.list[0])+4) + int64(s.shapes.indexLen())*4
 }

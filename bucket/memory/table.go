@@ -23,11 +23,15 @@ const (
 
 // slot is a bucket. A slot is free when its bucket is full; one that never held any has no tag.
 type slot struct {
-	fingerprint uint64 // key.Lo; together with the home's number, which is taken from key.Hi, some 80 bits tell keys apart
+	// key.Lo; together with the home's number, which is taken from key.Hi, some 80 bits tell keys
+	// apart
+	fingerprint uint64
 	debt, stamp int64  // bucket.State
 	shape       uint32 // number in the registry
 	home        uint8  // which set of the family is the bucket's home, and whether it is parked
-	away        uint8  // of the first slot of a set, whatever lies in it: how many buckets that have their home here lie with relatives
+	// of the first slot of a set, whatever lies in it: how many buckets that have their home here
+	// lie with relatives
+	away uint8
 }
 
 // parked marks, in slot.home, a bucket that was never charged since it entered the table: its first
@@ -45,7 +49,8 @@ type set [ways]slot
 // when they insert into a full set for a few hundred.
 type shard struct {
 	shardState
-	_ [(128 - unsafe.Sizeof(shardState{})%128) % 128]byte // no two locks in one cache line, nor in the pair that is fetched together
+	// no two locks in one cache line, nor in the pair that is fetched together
+	_ [(128 - unsafe.Sizeof(shardState{})%128) % 128]byte
 }
 
 type shardState struct {
@@ -166,7 +171,8 @@ func (sh *shard) relatives(home uint32) (first, last uint32) {
 // same is a == b, which the compiler makes a call of, as Shape is no longer one run of words (26
 // against 24 ns: BenchmarkHotKey).
 func same(a, b *rate.Shape) bool {
-	return a.Drain == b.Drain && a.Unit == b.Unit && a.Capacity == b.Capacity && a.Tick == b.Tick && a.Algorithm == b.Algorithm && a.Phase == b.Phase
+	return a.Drain == b.Drain && a.Unit == b.Unit && a.Capacity == b.Capacity && a.Tick == b.Tick &&
+		a.Algorithm == b.Algorithm && a.Phase == b.Phase
 }
 
 // putLocked stores t's bucket, which is at its place or has none. Shape is the number of t.Shape,
@@ -219,10 +225,12 @@ func (s *Store) internLocked(sh *shard, shape *rate.Shape) uint32 {
 // fills sooner than the trace passes would never be served. A bucket that has a slot stays as it
 // is.
 func (s *Store) parkLocked(sh *shard, now int64, t *bucket.Take, at place, state bucket.State) {
-	if at.way >= 0 || s.tracesLocked(sh, now).fullAt(now, earliest(now, t), t) == math.MinInt64 || state.FullAt(t.Shape) <= now {
+	if at.way >= 0 || s.tracesLocked(sh, now).fullAt(now, earliest(now, t), t) == math.MinInt64 ||
+		state.FullAt(t.Shape) <= now {
 		return
 	}
-	if s.refuseNewcomers && !s.hasRoomLocked(sh, now, at.set) || sh.logs != nil && sh.logs.find(t.Key, s.shardBits).way >= 0 {
+	if s.refuseNewcomers && !s.hasRoomLocked(sh, now, at.set) ||
+		sh.logs != nil && sh.logs.find(t.Key, s.shardBits).way >= 0 {
 		return
 	}
 	shape := s.internLocked(sh, &t.Shape)
@@ -423,7 +431,8 @@ func (s *Store) evictLocked(sh *shard, now int64, slot *slot, fullAt int64) {
 		return
 	case fullAt > now:
 		sh.evictedInDebt++
-	case shape.Algorithm.Drains() && (slot.stamp > saturating(s.changed.Load(), int64(overlap)) || now > s.settled.Load()):
+	case shape.Algorithm.Drains() && (slot.stamp > saturating(s.changed.Load(), int64(overlap)) ||
+		now > s.settled.Load()):
 		sh.evictedFull++
 		return
 	default:

@@ -120,7 +120,14 @@ type traces struct {
 
 // newTraces makes traces in so many lines and cells.
 func newTraces(lines, width int) traces {
-	k := traces{ledger: make(ledger, lines), lanes: newLanes(width), pace: max(int64(lap)/int64(lines), 1), last: math.MinInt64, held: math.MaxInt64, settled: math.MinInt64}
+	k := traces{
+		ledger:  make(ledger, lines),
+		lanes:   newLanes(width),
+		pace:    max(int64(lap)/int64(lines), 1),
+		last:    math.MinInt64,
+		held:    math.MaxInt64,
+		settled: math.MinInt64,
+	}
 	for c := range k.latest {
 		k.latest[c] = math.MinInt64
 	}

@@ -64,7 +64,10 @@ func TestTracesNeverForget(t *testing.T) {
 				w.latest = max(w.latest, now)
 				wrote[take] = w
 			}
-			take := bucket.Take{Key: key.Key{Lo: rng.Uint64N(40) * 0x9e3779b97f4a7c15}, Shape: shapes[rng.IntN(len(shapes))]}
+			take := bucket.Take{
+				Key:   key.Key{Lo: rng.Uint64N(40) * 0x9e3779b97f4a7c15},
+				Shape: shapes[rng.IntN(len(shapes))],
+			}
 			ahead := int64(take.Shape.TimeToFull(take.Shape.Capacity))
 			fullAt := saturating(now, rng.Int64N(3*ahead))
 			if rng.IntN(10) == 0 {
@@ -85,7 +88,8 @@ func TestTracesNeverForget(t *testing.T) {
 				}
 				got := k.fullAt(now, first, &take)
 				if got < want.fullAt {
-					t.Fatalf("%+v, step %d: fullAt = %d, want %d or later (%v)", test, step, got, want.fullAt, time.Duration(want.fullAt-got))
+					t.Fatalf("%+v, step %d: fullAt = %d, want %d or later (%v)", test, step, got, want.fullAt,
+						time.Duration(want.fullAt-got))
 				}
 				exact++
 			}
@@ -112,7 +116,8 @@ func TestTracesAreCloseToTheTruth(t *testing.T) {
 	}
 	traces := make([]trace, 3*slots)
 	for i := range traces {
-		traces[i] = trace{bucket.Take{Key: key.Key{Lo: rng.Uint64()}, Shape: shape}, now + 1 + rng.Int64N(int64(time.Hour))}
+		traces[i] = trace{bucket.Take{Key: key.Key{Lo: rng.Uint64()}, Shape: shape},
+			now + 1 + rng.Int64N(int64(time.Hour))}
 		k.raise(traces[i].take.Key.Lo, kindOf(&shape), traces[i].fullAt, now)
 	}
 	for _, tr := range traces {
@@ -147,8 +152,10 @@ func TestClasses(t *testing.T) {
 		toFull time.Duration
 		want   class
 	}{
-		{0, 0}, {1, 0}, {8 * time.Second, 0}, {8*time.Second + 1, 1}, {64 * time.Second, 1}, {64*time.Second + 1, 2}, {512 * time.Second, 2},
-		{12 * time.Minute, 3}, {4096 * time.Second, 3}, {4096*time.Second + 1, 4}, {24 * time.Hour, 5}, {300 * 24 * time.Hour, 7}, {math.MaxInt64, 7},
+		{0, 0}, {1, 0}, {8 * time.Second, 0}, {8*time.Second + 1, 1}, {64 * time.Second, 1}, {64*time.Second + 1, 2},
+		{512 * time.Second, 2},
+		{12 * time.Minute, 3}, {4096 * time.Second, 3}, {4096*time.Second + 1, 4}, {24 * time.Hour, 5},
+		{300 * 24 * time.Hour, 7}, {math.MaxInt64, 7},
 	} {
 		if got := classOf(test.toFull); got != test.want {
 			t.Errorf("classOf(%v) = %d, want %d", test.toFull, got, test.want)
@@ -158,7 +165,8 @@ func TestClasses(t *testing.T) {
 
 func TestInherit(t *testing.T) {
 	const now = int64(1_795_176_000_000_000_000)
-	fine, err := rate.Compile(rate.Limit{Tokens: 8, Per: time.Second, Burst: 10}) // an eighth of a second a token, 16 units of the ledger
+	// an eighth of a second a token, 16 units of the ledger
+	fine, err := rate.Compile(rate.Limit{Tokens: 8, Per: time.Second, Burst: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +185,8 @@ func TestInherit(t *testing.T) {
 		{"is full again", now - 1, fine, 0, 0},
 		{"owes a unit more for the ticks", now + 3*token, coarse, 0, 3*coarse.Unit + 1},
 		{"was in debt when the rule changed", now - 4*token, fine, now - int64(time.Second) - 5*token, 5 * fine.Unit},
-		{"was in debt when the rule changed, and is", now + 8*token, fine, now - int64(time.Second) - 5*token, 8 * fine.Unit},
+		{"was in debt when the rule changed, and is", now + 8*token, fine, now - int64(time.Second) - 5*token,
+			8 * fine.Unit},
 		{"was full when the rule changed", now - 9*token, fine, now - 2*token, 0},
 		{"was in debt when the rule changed long ago", now - 4*token, fine, now - int64(time.Hour), 0},
 		{"the rule changes later than now", now + token, fine, now + 20*token, fine.Capacity},

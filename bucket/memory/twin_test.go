@@ -58,16 +58,25 @@ func newSchedule(t testing.TB, seed, keys uint64) *schedule {
 
 func (sc *schedule) shape() rate.Shape {
 	if sc.quick {
-		return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(4), Per: time.Second, Burst: 1 + sc.rng.Int64N(5)})
+		return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(4), Per: time.Second,
+			Burst: 1 + sc.rng.Int64N(5)})
 	}
-	return mustCompile(sc.t, rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(9)) * time.Second, Burst: 1 + sc.rng.Int64N(30)})
+	return mustCompile(sc.t, rate.Limit{
+		Tokens: 1 + sc.rng.Int64N(20),
+		Per:    time.Duration(1+sc.rng.Int64N(9)) * time.Second,
+		Burst:  1 + sc.rng.Int64N(30),
+	})
 }
 
 // windows are the algorithms that count in windows.
 var windows = []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow, rate.SlidingLog}
 
 func (sc *schedule) algorithm(a rate.Algorithm) rate.Shape {
-	limit := rate.Limit{Tokens: 1 + sc.rng.Int64N(20), Per: time.Duration(1+sc.rng.Int64N(5)) * time.Second, Algorithm: a}
+	limit := rate.Limit{
+		Tokens:    1 + sc.rng.Int64N(20),
+		Per:       time.Duration(1+sc.rng.Int64N(5)) * time.Second,
+		Algorithm: a,
+	}
 	limit.Burst = limit.Tokens
 	return mustCompile(sc.t, limit)
 }
@@ -173,7 +182,8 @@ func TestLargeTableIsExact(t *testing.T) {
 			got, outs := decide(t, store, now, takes)
 			want, wantOuts := decide(t, twin, now, takes)
 			if got != want || !slices.Equal(outs, wantOuts) {
-				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs, want, wantOuts)
+				t.Fatalf("seed %d, step %d: TryConsume(%+v) = %t, %+v, want %t, %+v", seed, step, takes, got, outs,
+					want, wantOuts)
 			}
 		}
 		if stats := store.Stats(now); stats.EvictedInDebt != 0 {
@@ -183,7 +193,8 @@ func TestLargeTableIsExact(t *testing.T) {
 }
 
 // seeds is for longer runs: go test ./bucket/memory -run TestEvictionNeverGrants -seeds 300
-var seeds = flag.Uint64("seeds", 12, "how many schedules TestEvictionNeverGrants tries for every case where rules change; a quarter for the others")
+var seeds = flag.Uint64("seeds", 12,
+	"how many schedules TestEvictionNeverGrants tries for every case where rules change; a quarter for the others")
 
 // TestEvictionNeverGrants runs far more buckets than the table holds, and has the unlimited twin
 // repeat what the table admits. What the twin would not admit, the table must not have.
@@ -203,12 +214,16 @@ func TestEvictionNeverGrants(t *testing.T) {
 		{"rules change", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, true, false, false},
 		{"limits of debts change", memory.Options{MaxBuckets: 64, SketchWidth: 100_000}, true, true, false},
 		{"rules change, traces are spilled", memory.Options{MaxBuckets: 64, SketchWidth: 400}, true, false, false},
-		{"limits of debts change, traces are spilled", memory.Options{MaxBuckets: 64, SketchWidth: 400}, true, true, false},
-		{"no room for changed limits of debts", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true, true, false},
-		{"no room for shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 2}, false, false, false},
+		{"limits of debts change, traces are spilled", memory.Options{MaxBuckets: 64, SketchWidth: 400},
+			true, true, false},
+		{"no room for changed limits of debts", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3},
+			true, true, false},
+		{"no room for shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 2}, false,
+			false, false},
 		{"rules change seldom", memory.Options{MaxBuckets: 16, SketchWidth: 100_000}, true, false, false},
 		{"limits of debts change seldom", memory.Options{MaxBuckets: 16, SketchWidth: 100_000}, true, true, false},
-		{"no room for changed shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true, false, false},
+		{"no room for changed shapes", memory.Options{MaxBuckets: 256, SketchWidth: 100_000, MaxShapes: 3}, true,
+			false, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -219,7 +234,8 @@ func TestEvictionNeverGrants(t *testing.T) {
 			for seed := range tries {
 				sc := newSchedule(t, seed, 200)
 				longest, between := int64(3*time.Millisecond), 1000
-				if strings.HasSuffix(test.name, "seldom") { // so that what was owed at a change has drained long before the next
+				// so that what was owed at a change has drained long before the next
+				if strings.HasSuffix(test.name, "seldom") {
 					sc.quick, longest, between = true, int64(9*time.Millisecond), 6000
 					for i := range sc.rules {
 						sc.rules[i].shape = sc.shape()

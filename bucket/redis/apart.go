@@ -87,7 +87,8 @@ func (s *Store) giveBack(ctx context.Context, now int64, group []*claim) {
 	for _, c := range group {
 		if units := c.charged(); units > 0 {
 			back := shift{units: -units}
-			back.ofCharge(c.shape, units, micros(c.at), micros(c.at)-1) // in whose microsecond the bucket may have been filled
+			// in whose microsecond the bucket may have been filled
+			back.ofCharge(c.shape, units, micros(c.at), micros(c.at)-1)
 			if _, err := s.shift(ctx, now, c, back); err != nil {
 				return
 			}

@@ -23,11 +23,12 @@ func TestAttemptGivesBackWhatHasNotDrained(t *testing.T) {
 		after   time.Duration // when it is given back
 		left    int64
 	}{
-		"at once":                             {false, 0, 0, 10},
-		"from several tags":                   {true, 0, 0, 10},
-		"while somebody else takes":           {false, 4, 0, 6},
-		"when part of it has drained":         {false, 0, 3 * time.Second, 10},
-		"when part of what others took has":   {false, 4, 3 * time.Second, 6}, // of ten owed three have drained, and three of the six were given back by that
+		"at once":                     {false, 0, 0, 10},
+		"from several tags":           {true, 0, 0, 10},
+		"while somebody else takes":   {false, 4, 0, 6},
+		"when part of it has drained": {false, 0, 3 * time.Second, 10},
+		// of ten owed three have drained, and three of the six were given back by that
+		"when part of what others took has":   {false, 4, 3 * time.Second, 6},
 		"when all of it has drained long ago": {false, 4, 6 * time.Second, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +63,8 @@ func TestAttemptThatIsDeniedTakesNothing(t *testing.T) {
 	s := open(t, redis.Options{Server: connect(t, server)})
 	ten := rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}
 	outs := make([]bucket.Outcome, 2)
-	allowed, undo, err := s.Attempt(context.Background(), 0, []bucket.Take{take(t, 1, ten, 6), take(t, 2, ten, 11)}, outs)
+	allowed, undo, err := s.Attempt(context.Background(), 0,
+		[]bucket.Take{take(t, 1, ten, 6), take(t, 2, ten, 11)}, outs)
 	if allowed || undo != nil || err != nil || outs[0].Remaining != 10 {
 		t.Errorf("%t, undo %t, %v, %+v", allowed, undo != nil, err, outs)
 	}

@@ -123,7 +123,8 @@ func (a *Authority) ask(ctx context.Context, p *posed) (lease.Answer, error) {
 		if answer[1] != int64(-1) {
 			return p.read(answer)
 		}
-		if args, err = a.store.restated(ctx, answer, dates, []*claim{p.claim}, args, p.q.Seq > 0 && n == 0); err != nil {
+		if args, err = a.store.restated(ctx, answer, dates, []*claim{p.claim}, args, p.q.Seq > 0 &&
+			n == 0); err != nil {
 			return lease.Answer{}, err
 		}
 	}
@@ -141,7 +142,8 @@ func (a *Authority) askGroup(ctx context.Context, group []*posed) {
 		err = unreadable(answer)
 	}
 	var why *Error
-	foreign := errors.As(err, &why) && why.Cause == ForeignValue // under one of the names: what came before it was done, and is not done twice
+	// under one of the names: what came before it was done, and is not done twice
+	foreign := errors.As(err, &why) && why.Cause == ForeignValue
 	for i, p := range group {
 		switch {
 		case foreign:
@@ -176,7 +178,8 @@ func (a *Authority) question(c *claim, q lease.Question) string {
 	most := c.shape.Burst() + 1
 	var room [160]byte
 	age, back := c.age(a.store.moment(a.now()))
-	arg := appendDoubles(room[:0], a.store.time(a.now()), int64(q.Seq>>32), int64(q.Seq&(1<<32-1)), min(max(0, q.Want), most), min(max(0, q.Need), most),
+	arg := appendDoubles(room[:0], a.store.time(a.now()), int64(q.Seq>>32), int64(q.Seq&(1<<32-1)),
+		min(max(0, q.Want), most), min(max(0, q.Need), most),
 		age, back, c.shape.Drain, micros(c.shape.Tick), c.shape.Capacity, c.shape.Unit, a.keep.Milliseconds())
 	return string(append(arg, c.shape.name...))
 }

@@ -36,7 +36,8 @@ func ask(t testing.TB, a *redis.Authority, replica uint64, of bucket.Take, q lea
 }
 
 func TestAuthorityNamesEveryFault(t *testing.T) {
-	_, err := redis.NewAuthority(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}), redis.AuthorityOptions{TTL: 2 * time.Minute})
+	_, err := redis.NewAuthority(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}),
+		redis.AuthorityOptions{TTL: 2 * time.Minute})
 	want := "redis lease authority: TTL is 2m0s, want 1ms to 1m\nNow is nil, want a clock: the store has CallersClock"
 	if err == nil || err.Error() != want {
 		t.Errorf("NewAuthority: %v, want %s", err, want)
@@ -105,7 +106,11 @@ func TestAuthorityAnswersAsALedgerDoes(t *testing.T) {
 			change(t, rng, tk, now, limits[i%len(limits)])
 		}
 		most := tk.Shape.Burst()
-		q := lease.Question{Seq: uint64(1+len(asked[i][r])) << rng.IntN(2) << 31, Want: rng.Int64N(most/2+2) + 1, Need: rng.Int64N(min(most, 4) + 2)}
+		q := lease.Question{
+			Seq:  uint64(1+len(asked[i][r])) << rng.IntN(2) << 31,
+			Want: rng.Int64N(most/2+2) + 1,
+			Need: rng.Int64N(min(most, 4) + 2),
+		}
 		if last := len(asked[i][r]); last > 0 {
 			q.Seq = max(q.Seq, asked[i][r][last-1].Seq+1)
 		}
@@ -121,7 +126,8 @@ func TestAuthorityAnswersAsALedgerDoes(t *testing.T) {
 		}
 		got, want := ask(t, a, uint64(r+1), *tk, q), twins[i].grant(now, *tk, uint64(r+1), q)
 		if got != want {
-			t.Fatalf("seed %d, question %d: replica %d at %d asks for bucket %d, %+v, %+v: %+v, want %+v", seed, n, r+1, now, i, tk.Shape, q, got, want)
+			t.Fatalf("seed %d, question %d: replica %d at %d asks for bucket %d, %+v, %+v: %+v, want %+v", seed, n, r+1,
+				now, i, tk.Shape, q, got, want)
 		}
 		if got.Tokens > 0 {
 			granted++
@@ -165,7 +171,8 @@ func TestALeaseAndADecisionShareTheBucket(t *testing.T) {
 	if allowed, outs := try(t, store, 0, ten); allowed || outs[0].Remaining != 1 {
 		t.Errorf("4 of 1: %t, %+v", allowed, outs[0])
 	}
-	if got := ask(t, a, 1, ten, lease.Question{Seq: 2, Want: 5, Need: 2}); got.Tokens != 0 || got.Left != 1 || got.Wait < 50*time.Minute || got.Wait > time.Hour {
+	if got := ask(t, a, 1, ten, lease.Question{Seq: 2, Want: 5, Need: 2}); got.Tokens != 0 || got.Left != 1 ||
+		got.Wait < 50*time.Minute || got.Wait > time.Hour {
 		t.Errorf("2 of 1: %+v, want none for nearly an hour", got)
 	}
 }
@@ -221,13 +228,15 @@ func TestForeignAnswers(t *testing.T) {
 		}
 	}
 	for what, command := range map[string][]string{
-		"a list": {"LPUSH", name, "x"}, "a short text": {"SET", name, "x"}, "a long text": {"SET", name, strings.Repeat("text ", 20)},
+		"a list": {"LPUSH", name, "x"}, "a short text": {"SET", name, "x"},
+		"a long text": {"SET", name, strings.Repeat("text ", 20)},
 	} {
 		server.Do("DEL", name)
 		server.Do(command...)
 		left := ask(t, a, 5, one, lease.Question{}).Left
 		for range 2 { // whoever asks again is known again
-			if got := ask(t, a, 5, one, lease.Question{Seq: 2, Want: 1, Need: 1}); got.Tokens != 1 || got.Left != left-1 {
+			if got := ask(t, a, 5, one, lease.Question{Seq: 2, Want: 1, Need: 1}); got.Tokens != 1 ||
+				got.Left != left-1 {
 				t.Errorf("%s in place of an answer: %+v, want a token of %d", what, got, left)
 			}
 		}

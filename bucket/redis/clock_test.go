@@ -31,7 +31,8 @@ func TestTheServersClockIsSet(t *testing.T) {
 		},
 		"a lease": func(t *testing.T, s *redis.Store, n uint64) bool {
 			seq.Add(1)
-			return ask(t, authority(t, s, redis.AuthorityOptions{}), 7, take(t, n, limit, 1), lease.Question{Seq: seq.Load(), Want: 1}).Tokens == 1
+			return ask(t, authority(t, s, redis.AuthorityOptions{}), 7, take(t, n, limit, 1),
+				lease.Question{Seq: seq.Load(), Want: 1}).Tokens == 1
 		},
 		"a report": func(t *testing.T, s *redis.Store, n uint64) bool {
 			seq.Add(1)
@@ -59,8 +60,9 @@ func TestTheServersClockIsSet(t *testing.T) {
 			var at, set atomic.Int64 // true time, and how far the server's clock is ahead
 			base := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC).UnixNano()
 			s := open(t, redis.Options{
-				Server: &redistest.Clock{To: connect(t, server), Now: func() int64 { return base + at.Load() + set.Load() }},
-				Now:    func() int64 { return base + at.Load() },
+				Server: &redistest.Clock{To: connect(t, server),
+					Now: func() int64 { return base + at.Load() + set.Load() }},
+				Now: func() int64 { return base + at.Load() },
 			})
 			admit := func(until time.Duration) (count int64) {
 				for ; at.Load() <= int64(until); at.Add(int64(20 * time.Millisecond)) {
@@ -97,13 +99,15 @@ func TestAGiftAfterTheServersClockWasSetBack(t *testing.T) {
 	server := redistest.Start(t)
 	var set atomic.Int64
 	base := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC).UnixNano()
-	s := open(t, redis.Options{Server: &redistest.Clock{To: connect(t, server), Now: func() int64 { return base + set.Load() }}})
+	s := open(t, redis.Options{Server: &redistest.Clock{To: connect(t, server),
+		Now: func() int64 { return base + set.Load() }}})
 	one := take(t, 1, rate.Limit{Tokens: 1, Per: time.Second, Burst: 10}, 10)
 	set.Store(int64(time.Hour))
 	try(t, s, 0, one)
 	set.Store(0)
 	moved := make([]int64, 1)
-	if err := s.Correct(t.Context(), 0, []bucket.Change{{Key: one.Key, Shape: one.Shape, Units: -4 * one.Shape.Unit}}, moved); err != nil || moved[0] != -4*one.Shape.Unit {
+	if err := s.Correct(t.Context(), 0, []bucket.Change{{Key: one.Key, Shape: one.Shape, Units: -4 * one.Shape.Unit}},
+		moved); err != nil || moved[0] != -4*one.Shape.Unit {
 		t.Fatal(moved, err)
 	}
 	set.Store(int64(3 * time.Second))

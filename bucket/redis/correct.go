@@ -41,7 +41,8 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 func (s *Store) correct(ctx context.Context, now int64, c *claim, by *bucket.Change) (int64, error) {
 	sh, units := c.shape, by.Units
 	if units > 0 {
-		moved, err := s.shift(ctx, now, c, shift{units: min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()), asof: -1, after: -1})
+		moved, err := s.shift(ctx, now, c, shift{units: min(bucket.Rescale(units, sh.Unit, sh.own, true), sh.MaxDebt()),
+			asof: -1, after: -1})
 		return min(bucket.Rescale(moved, sh.own, sh.Unit, false), units), err
 	}
 	back := shift{units: -exact, asof: -1, after: -1, remember: rememberGiven, once: by.Once}
@@ -82,10 +83,12 @@ const rememberGiven = 25 * time.Hour
 
 // shift is a change of a debt, in units of the store's shape.
 type shift struct {
-	units    int64
-	left     int64         // of the charge that units below zero give back, what had not drained
-	asof     int64         // at this time, in microseconds by the server's clock; -1 for units of no charge
-	after    int64         // and what was given to the bucket after this time is not given back again; -1 for units of no charge
+	units int64
+	left  int64 // of the charge that units below zero give back, what had not drained
+	asof  int64 // at this time, in microseconds by the server's clock; -1 for units of no charge
+	// and what was given to the bucket after this time is not given back again; -1 for units of no
+	// charge
+	after    int64
 	remember time.Duration // for how long to remember that units were given to the bucket; 0 if none are
 	once     bucket.Once   // under which name they are given
 	named    time.Duration // for how long that is remembered
@@ -107,13 +110,15 @@ func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved
 	sh := c.shape
 	age, back := c.age(s.moment(now))
 	named := max(by.named, by.remember)
-	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), by.left, by.asof, by.after, by.remember.Milliseconds(), named.Milliseconds(), age, back, sh.Drain, micros(sh.Tick))
+	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), by.left, by.asof, by.after,
+		by.remember.Milliseconds(), named.Milliseconds(), age, back, sh.Drain, micros(sh.Tick))
 	keys := []string{c.key}
 	if by.after >= 0 || by.remember > 0 {
 		keys = append(keys, c.key+"g") // of another length than the names of buckets, of answers and of numbers
 	}
 	if by.once != (bucket.Once{}) {
-		keys = append(keys, string(append(binary.BigEndian.AppendUint64([]byte(c.key), by.once.Name), 'o'))) // which ends as no report's number does
+		// which ends as no report's number does
+		keys = append(keys, string(append(binary.BigEndian.AppendUint64([]byte(c.key), by.once.Name), 'o')))
 		arg = binary.BigEndian.AppendUint64(arg, by.once.Of)
 	}
 	args := []string{string(append(arg, sh.name...))}

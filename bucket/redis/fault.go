@@ -24,7 +24,8 @@ const (
 	Refused                   // any other error that the server answered
 )
 
-var causes = [...]string{"unreachable", "timed_out", "out_of_memory", "read_only", "busy", "forbidden", "foreign_value", "no_scripts", "refused"}
+var causes = [...]string{"unreachable", "timed_out", "out_of_memory", "read_only", "busy", "forbidden", "foreign_value",
+	"no_scripts", "refused"}
 
 func (c Cause) String() string { return causes[c] }
 
@@ -55,7 +56,8 @@ func fault(err error) *Error {
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, os.ErrDeadlineExceeded):
 		return &Error{TimedOut, err}
 	}
 	code, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "-"), " ")

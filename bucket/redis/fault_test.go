@@ -25,12 +25,16 @@ func TestFaults(t *testing.T) {
 		want  redis.Cause
 		mend  func(s *redistest.Server)
 	}{
-		{"no memory left", func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") }, redis.OutOfMemory, func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
-		{"a replica", func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") }, redis.ReadOnly, func(s *redistest.Server) { s.Do("REPLICAOF", "NO", "ONE") }},
+		{"no memory left", func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "1") }, redis.OutOfMemory,
+			func(s *redistest.Server) { s.Do("CONFIG", "SET", "maxmemory", "0") }},
+		{"a replica", func(s *redistest.Server) { s.Do("REPLICAOF", "127.0.0.1", "1") }, redis.ReadOnly,
+			func(s *redistest.Server) { s.Do("REPLICAOF", "NO", "ONE") }},
 		{"frozen", func(s *redistest.Server) { s.Freeze() }, redis.TimedOut, func(s *redistest.Server) { s.Thaw() }},
 		{"killed", func(s *redistest.Server) { s.Kill() }, redis.Unreachable, func(s *redistest.Server) { s.Start() }},
-		{"may not run scripts", func(s *redistest.Server) { s.Do("ACL", "SETUSER", "default", "-@scripting") }, redis.Forbidden, func(s *redistest.Server) { s.Do("ACL", "SETUSER", "default", "+@all") }},
-		{"too few replicas to write", func(s *redistest.Server) { s.Do("CONFIG", "SET", "min-replicas-to-write", "1") }, redis.ReadOnly, func(s *redistest.Server) { s.Do("CONFIG", "SET", "min-replicas-to-write", "0") }},
+		{"may not run scripts", func(s *redistest.Server) { s.Do("ACL", "SETUSER", "default", "-@scripting") },
+			redis.Forbidden, func(s *redistest.Server) { s.Do("ACL", "SETUSER", "default", "+@all") }},
+		{"too few replicas to write", func(s *redistest.Server) { s.Do("CONFIG", "SET", "min-replicas-to-write", "1") },
+			redis.ReadOnly, func(s *redistest.Server) { s.Do("CONFIG", "SET", "min-replicas-to-write", "0") }},
 		{"busy with another's script", func(s *redistest.Server) {
 			s.Do("CONFIG", "SET", "busy-reply-threshold", "1")
 			go func() { _, _ = s.Try("EVAL", "while true do end", "0") }()
@@ -44,7 +48,8 @@ func TestFaults(t *testing.T) {
 			server := redistest.Start(t)
 			store := open(t, redis.Options{Server: connect(t, server)})
 			// One bucket, so one.lua; and two, so take.lua, of which one is well.
-			hurt, well := take(t, 1, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}, 1), take(t, 2, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}, 1)
+			hurt, well := take(t, 1, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}, 1),
+				take(t, 2, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 10}, 1)
 			try(t, store, 0, hurt)
 			try(t, store, 0, well)
 			c.make(server)
@@ -57,7 +62,8 @@ func TestFaults(t *testing.T) {
 				allowed, err := store.TryConsume(ctx, 0, takes, make([]bucket.Outcome, len(takes)))
 				cancel()
 				var why *redis.Error
-				if allowed || !errors.As(err, &why) || why.Cause != c.want || !strings.HasPrefix(err.Error(), "the bucket store cannot answer: ") {
+				if allowed || !errors.As(err, &why) || why.Cause != c.want ||
+					!strings.HasPrefix(err.Error(), "the bucket store cannot answer: ") {
 					t.Errorf("TryConsume of %d = %t, %v, want an error that it is %v", len(takes), allowed, err, c.want)
 				}
 			}
@@ -81,8 +87,10 @@ func TestWhatIsNoBucketIsReplaced(t *testing.T) {
 	server := redistest.Start(t)
 	limit := rate.Limit{Tokens: 100, Per: time.Second, Burst: 10}
 	for what, spoil := range map[string]func(name string) []string{
-		"a list":       func(name string) []string { return []string{"LPUSH", name, "x"} },
-		"a text":       func(name string) []string { return []string{"SET", name, "what others keep in a text of theirs"} },
+		"a list": func(name string) []string { return []string{"LPUSH", name, "x"} },
+		"a text": func(name string) []string {
+			return []string{"SET", name, "what others keep in a text of theirs"}
+		},
 		"a short text": func(name string) []string { return []string{"SET", name, "!"} },
 		"a number":     func(name string) []string { return []string{"SET", name, "1"} },
 		"nothing":      func(name string) []string { return []string{"SET", name, ""} },
@@ -109,7 +117,8 @@ func TestWhatIsNoBucketIsReplaced(t *testing.T) {
 					got := ask(t, authority(t, s, redis.AuthorityOptions{}), 1, one, lease.Question{Seq: 1, Want: 1})
 					allowed = got.Tokens > 0
 				case 4:
-					err = s.Correct(t.Context(), 0, []bucket.Change{{Key: one.Key, Shape: one.Shape, Units: -one.Shape.Unit}}, moved)
+					err = s.Correct(t.Context(), 0,
+						[]bucket.Change{{Key: one.Key, Shape: one.Shape, Units: -one.Shape.Unit}}, moved)
 					allowed = moved[0] < 0 // which is given to what owes
 				}
 				if err != nil {
@@ -150,7 +159,8 @@ func TestForgottenScripts(t *testing.T) {
 	}
 	server.Do("SCRIPT", "FLUSH")
 	moved := make([]int64, 1)
-	if err := store.Correct(context.Background(), 0, []bucket.Change{{Key: ten.Key, Shape: ten.Shape, Units: bucket.Fill}}, moved); err != nil || moved[0] >= 0 {
+	if err := store.Correct(context.Background(), 0,
+		[]bucket.Change{{Key: ten.Key, Shape: ten.Shape, Units: bucket.Fill}}, moved); err != nil || moved[0] >= 0 {
 		t.Fatalf("Correct moved %d, %v", moved[0], err)
 	}
 }
@@ -165,9 +175,11 @@ func (s strange) Eval(context.Context, string, string, []string, []string) (any,
 // Whatever comes back, it is no admission unless it is one.
 func TestStrangeAnswersAdmitNobody(t *testing.T) {
 	good := []any{int64(1_700_000_000_000_000), int64(1), int64(3), int64(0), int64(0)}
-	answers := []any{nil, "OK", int64(1), []any{}, []any{int64(1)}, []any{"1", "1", "1", "1", "1"}, good[:4], append(good[:4:4], nil),
+	answers := []any{nil, "OK", int64(1), []any{}, []any{int64(1)}, []any{"1", "1", "1", "1", "1"}, good[:4],
+		append(good[:4:4], nil),
 		append([]any{int64(-5)}, good[1:]...), append(good[:4:4], int64(1)<<60), append(good[:5:5], int64(1)),
-		[]any{int64(5), int64(-1), int64(7), ""}, []any{int64(5), int64(-1), int64(0), ""}, []any{int64(5), int64(-1), int64(1)}, []any{int64(5), int64(-1), "1", "x"}}
+		[]any{int64(5), int64(-1), int64(7), ""}, []any{int64(5), int64(-1), int64(0), ""},
+		[]any{int64(5), int64(-1), int64(1)}, []any{int64(5), int64(-1), "1", "x"}}
 	for _, answer := range answers {
 		store := open(t, redis.Options{Server: strange{answer}})
 		// A wait that is bounded goes through take.lua, which this answer is of.
@@ -183,7 +195,8 @@ func TestStrangeAnswersAdmitNobody(t *testing.T) {
 		if list, _ := answer.([]any); len(list) == 4 && list[3] == int64(0) {
 			continue // as corrections are answered
 		}
-		if err := store.Correct(context.Background(), 0, []bucket.Change{{Key: one.Key, Shape: one.Shape, Units: 1}}, make([]int64, 1)); err == nil {
+		if err := store.Correct(context.Background(), 0, []bucket.Change{{Key: one.Key, Shape: one.Shape, Units: 1}},
+			make([]int64, 1)); err == nil {
 			t.Errorf("an answer of %v to a correction is no error", answer)
 		}
 	}

@@ -144,7 +144,8 @@ func inForce(sh rate.Shape, t *bucket.Take, at int64) bool {
 
 // mend has a bucket take the place of a value that is none, or of none that can be: if nobody else did so.
 func (s *Store) mend(ctx context.Context, c *claim, value string, state bucket.State) (mended bool, err error) {
-	arg := appendDoubles(nil, s.time(state.Stamp), state.Debt, micros(ceilMicros(state.Stamp)), c.shape.Drain, micros(c.shape.Tick))
+	arg := appendDoubles(nil, s.time(state.Stamp), state.Debt, micros(ceilMicros(state.Stamp)), c.shape.Drain,
+		micros(c.shape.Tick))
 	answer, err := s.run(ctx, mendScript, []string{c.key}, []string{string(arg) + c.shape.name, value})
 	return err == nil && answer[1] == int64(1), err
 }

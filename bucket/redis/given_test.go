@@ -14,7 +14,8 @@ import (
 )
 
 // correct changes the debt of a bucket, and reports by how many tokens.
-func correct(ctx context.Context, t testing.TB, s *redis.Store, now int64, of bucket.Take, tokens, charged int64) int64 {
+func correct(ctx context.Context, t testing.TB, s *redis.Store, now int64, of bucket.Take,
+	tokens, charged int64) int64 {
 	t.Helper()
 	c := bucket.Change{Key: of.Key, Shape: of.Shape, Units: tokens * of.Shape.Unit, Charged: charged}
 	if tokens == bucket.Fill {
@@ -51,7 +52,8 @@ func TestAttemptGivesBackNothingThatWasGiven(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.Do("FLUSHALL")
-			a, b := open(t, redis.Options{Server: connect(t, server)}), open(t, redis.Options{Server: connect(t, server)})
+			a, b := open(t, redis.Options{Server: connect(t, server)}),
+				open(t, redis.Options{Server: connect(t, server)})
 			one := take(t, 1, slow, 6)
 			allowed, undo, err := a.Attempt(context.Background(), 0, []bucket.Take{one}, make([]bucket.Outcome, 1))
 			if !allowed || err != nil {

@@ -92,7 +92,8 @@ func (l *Ledger) entry(replica uint64, t *report.Told) (*entry, error) {
 	sh, seq := c.shape, t.Report.Seq
 	var room [128]byte
 	age, back := c.age(l.store.moment(l.now()))
-	arg := appendDoubles(room[:0], l.store.time(l.now()), int64(seq>>32), int64(seq&(1<<32-1)), min(sh.UnitsSaturating(t.Report.Tokens), sh.MaxDebt()), sh.MaxDebt(),
+	arg := appendDoubles(room[:0], l.store.time(l.now()), int64(seq>>32), int64(seq&(1<<32-1)),
+		min(sh.UnitsSaturating(t.Report.Tokens), sh.MaxDebt()), sh.MaxDebt(),
 		age, back, sh.Drain, micros(sh.Tick), l.keep.Milliseconds())
 	mark := append(binary.BigEndian.AppendUint64([]byte(c.key), replica), 'r') // which ends as no lease's answer does
 	return &entry{told: t, claim: c, keys: []string{c.key, string(mark)}, arg: string(append(arg, sh.name...))}, nil
@@ -112,7 +113,8 @@ func (l *Ledger) chargeGroup(ctx context.Context, group []*entry) {
 		err = unreadable(answer)
 	}
 	var why *Error
-	foreign := errors.As(err, &why) && why.Cause == ForeignValue // under one of the names: what came before it was charged, and is not charged twice
+	// under one of the names: what came before it was charged, and is not charged twice
+	foreign := errors.As(err, &why) && why.Cause == ForeignValue
 	for i, e := range group {
 		switch {
 		case foreign:
@@ -145,7 +147,8 @@ func (l *Ledger) charge(ctx context.Context, e *entry, answer []any, t trip) (er
 				return nil
 			default:
 				found := []any{answer[0], int64(-1), int64(1), held}
-				if args, err = l.store.restated(ctx, found, l.store.dates(left*1000, t), []*claim{e.claim}, args, n == 0); err != nil {
+				if args, err = l.store.restated(ctx, found, l.store.dates(left*1000, t), []*claim{e.claim}, args,
+					n == 0); err != nil {
 					return err
 				}
 			}

@@ -44,7 +44,8 @@ func tell(t testing.TB, l *redis.Ledger, replica uint64, told ...report.Told) []
 }
 
 func TestLedgerNamesEveryFault(t *testing.T) {
-	_, err := redis.NewLedger(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}), redis.LedgerOptions{Keep: 2 * time.Hour})
+	_, err := redis.NewLedger(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}),
+		redis.LedgerOptions{Keep: 2 * time.Hour})
 	want := "redis ledger: Keep is 2h0m0s, want 1ms to 1h\nNow is nil, want a clock: the store has CallersClock"
 	if err == nil || err.Error() != want {
 		t.Errorf("NewLedger: %v, want %s", err, want)
@@ -97,7 +98,10 @@ func TestLedgerChargesAsOneInMemoryDoes(t *testing.T) {
 			if rng.IntN(3) > 0 {
 				continue
 			}
-			next := report.Report{Seq: last[i][r].Seq + uint64(1)<<rng.IntN(2)<<31, Tokens: rng.Int64N(takes[i].Shape.Burst()/2 + 2)}
+			next := report.Report{
+				Seq:    last[i][r].Seq + uint64(1)<<rng.IntN(2)<<31,
+				Tokens: rng.Int64N(takes[i].Shape.Burst()/2 + 2),
+			}
 			switch rng.IntN(8) {
 			case 0: // again
 				next = last[i][r]
@@ -129,7 +133,8 @@ func TestLedgerChargesAsOneInMemoryDoes(t *testing.T) {
 				w.held.Shape = one.Of.Shape
 			}
 			if one.Err != nil || one.Answer != want {
-				t.Fatalf("seed %d, message %d: replica %d tells %+v of bucket %d: %+v, %v, want %+v", seed, n, r+1, one.Report, i, one.Answer, one.Err, want)
+				t.Fatalf("seed %d, message %d: replica %d tells %+v of bucket %d: %+v, %v, want %+v", seed, n, r+1,
+					one.Report, i, one.Answer, one.Err, want)
 			}
 			if want.Debt > one.Of.Shape.Capacity {
 				beyond++
@@ -166,7 +171,8 @@ func TestAReportAndADecisionShareTheBucket(t *testing.T) {
 	if names := server.Do("KEYS", "*").([]any); len(names) != 3 {
 		t.Errorf("the server holds %d names, want the bucket and a number for each of two", len(names))
 	}
-	server.Await("KEYS *", func(answer any, err error) bool { return err == nil && len(answer.([]any)) == 1 }) // numbers are forgotten
+	// numbers are forgotten
+	server.Await("KEYS *", func(answer any, err error) bool { return err == nil && len(answer.([]any)) == 1 })
 }
 
 // What is under one name keeps nobody else from being charged, once.
@@ -180,7 +186,8 @@ func TestReportsBesideAForeignValue(t *testing.T) {
 	name := server.Do("KEYS", "*").([]any)[0].(string)
 	server.Do("DEL", name)
 	server.Do("LPUSH", name, "x")
-	told := []report.Told{{Of: first, Report: report.Report{Seq: 1, Tokens: 3}}, {Of: spoiled, Report: report.Report{Seq: 1, Tokens: 3}}, {Of: last, Report: report.Report{Seq: 1, Tokens: 3}}}
+	told := []report.Told{{Of: first, Report: report.Report{Seq: 1, Tokens: 3}},
+		{Of: spoiled, Report: report.Report{Seq: 1, Tokens: 3}}, {Of: last, Report: report.Report{Seq: 1, Tokens: 3}}}
 	l.ReportAll(context.Background(), 1, told)
 	if debt := told[1].Answer.Debt; told[1].Err != nil || debt > 13*first.Shape.Unit || debt < 12*first.Shape.Unit {
 		t.Errorf("a list under the bucket's name: %d owed, %v, want 10 tokens and 3", debt, told[1].Err)

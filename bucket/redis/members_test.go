@@ -22,8 +22,10 @@ func members(t testing.TB, s *redis.Store, o redis.MembersOptions) *redis.Member
 }
 
 func TestMembersNamesEveryFault(t *testing.T) {
-	_, err := redis.NewMembers(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}), redis.MembersOptions{TTL: time.Millisecond, Presumed: -1})
-	want := "redis members: TTL is 1ms, want 100ms to 1h\nPresumed is -1, want 1 to 65536\nNow is nil, want a clock: the store has CallersClock"
+	_, err := redis.NewMembers(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}),
+		redis.MembersOptions{TTL: time.Millisecond, Presumed: -1})
+	want := "redis members: TTL is 1ms, want 100ms to 1h\nPresumed is -1, want 1 to 65536\nNow is nil, want a " +
+		"clock: the store has CallersClock"
 	if err == nil || err.Error() != want {
 		t.Errorf("NewMembers: %v, want %s", err, want)
 	}
@@ -36,7 +38,8 @@ func TestMembers(t *testing.T) {
 	store := open(t, redis.Options{Server: connect(t, server), CallersClock: true})
 	var all [3]*redis.Members
 	for i := range all {
-		all[i] = members(t, store, redis.MembersOptions{Replica: uint64(i + 1), TTL: 3 * time.Second, Now: func() int64 { return now }})
+		all[i] = members(t, store, redis.MembersOptions{Replica: uint64(i + 1), TTL: 3 * time.Second,
+			Now: func() int64 { return now }})
 	}
 	const a, b, c = 0, 1, 2
 	for i, step := range []struct {
@@ -194,14 +197,16 @@ func TestMembersByTheServersClock(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redis.Options{Server: connect(t, server)})
-	ours, also, other := members(t, store, redis.MembersOptions{Naming: 1}), members(t, store, redis.MembersOptions{Naming: 1}), members(t, store, redis.MembersOptions{Naming: 2})
+	ours, also, other := members(t, store, redis.MembersOptions{Naming: 1}),
+		members(t, store, redis.MembersOptions{Naming: 1}), members(t, store, redis.MembersOptions{Naming: 2})
 	for _, m := range []*redis.Members{ours, also, other, ours} {
 		if err := m.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if ours.Strangers() != 1 || also.Strangers() != 0 || other.Strangers() != 2 || ours.Count() != 3 {
-		t.Errorf("strangers are %d, %d and %d of %d, want 1, 0 as nobody else was there, 2 of 3", ours.Strangers(), also.Strangers(), other.Strangers(), ours.Count())
+		t.Errorf("strangers are %d, %d and %d of %d, want 1, 0 as nobody else was there, 2 of 3", ours.Strangers(),
+			also.Strangers(), other.Strangers(), ours.Count())
 	}
 }
 
@@ -221,12 +226,13 @@ func BenchmarkReplicas(b *testing.B) {
 func TestMembersDropWhatIsNone(t *testing.T) {
 	server := redistest.Start(t)
 	for name, garbage := range map[string][]string{
-		"a string":                    {"SET", "hg{members}", "garbage"},
-		"a list":                      {"RPUSH", "hg{members}", "a", "b"},
-		"a set":                       {"SADD", "hg{members}", "a"},
-		"fields that are no replicas": {"HSET", "hg{members}", "x", "y", "a long name of a field", "22 bytes of any letters"},
-		"replicas that say nothing":   {"HSET", "hg{members}", "8 bytes.", "", "8 bytes!", "too short"},
-		"a beginning that is none":    {"HSET", "hg{members}", "", "garbage"},
+		"a string": {"SET", "hg{members}", "garbage"},
+		"a list":   {"RPUSH", "hg{members}", "a", "b"},
+		"a set":    {"SADD", "hg{members}", "a"},
+		"fields that are no replicas": {"HSET", "hg{members}", "x", "y", "a long name of a field",
+			"22 bytes of any letters"},
+		"replicas that say nothing": {"HSET", "hg{members}", "8 bytes.", "", "8 bytes!", "too short"},
+		"a beginning that is none":  {"HSET", "hg{members}", "", "garbage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.Do("FLUSHALL")
@@ -248,7 +254,8 @@ func TestMembersDropWhatIsNone(t *testing.T) {
 			server.Do(garbage...)
 			beat(b, a, b, a, b)
 			if a.Count() != 2 || b.Count() != 2 || a.Replicas() != 2 || b.Replicas() != 2 {
-				t.Errorf("they count %d and %d, and divide by %d and %d, want 2", a.Count(), b.Count(), a.Replicas(), b.Replicas())
+				t.Errorf("they count %d and %d, and divide by %d and %d, want 2", a.Count(), b.Count(),
+					a.Replicas(), b.Replicas())
 			}
 			if size := server.Do("HLEN", "hg{members}"); size != int64(3) {
 				t.Errorf("the list has %v fields, want two replicas and since when it is kept", size)

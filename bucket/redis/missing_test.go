@@ -27,7 +27,8 @@ func spenders() map[string]func(t *testing.T, s *redis.Store, of bucket.Take) bo
 		},
 		"a lease": func(t *testing.T, s *redis.Store, of bucket.Take) bool {
 			seq.Add(1)
-			return ask(t, authority(t, s, redis.AuthorityOptions{}), 7, of, lease.Question{Seq: seq.Load(), Want: 1}).Tokens == 1
+			return ask(t, authority(t, s, redis.AuthorityOptions{}), 7, of,
+				lease.Question{Seq: seq.Load(), Want: 1}).Tokens == 1
 		},
 		"a report": func(t *testing.T, s *redis.Store, of bucket.Take) bool {
 			seq.Add(1)
@@ -62,11 +63,13 @@ func TestMissingBucketsAfterAChange(t *testing.T) {
 	}{
 		"never seen before":                       {daily, 0, []time.Duration{0, second, 2 * hour}, []int64{5, 0, 0}},
 		"never seen before, and comes hours late": {daily, 0, []time.Duration{2 * hour, 3 * hour}, []int64{5, 0}},
-		"was in debt, and asks":                   {daily, 200, []time.Duration{1900 * ms, 2100 * ms, 4 * hour, 5 * hour}, []int64{0, 0, 0, 1}},
-		"was in debt, and does not ask":           {daily, 200, []time.Duration{2100 * ms, 4 * hour, 5 * hour}, []int64{5, 0, 1}},
-		"owed three, and asks at once":            {daily, 3, []time.Duration{0, second}, []int64{2, 0}},
-		"never seen before, and it fills soon":    {slower, 0, []time.Duration{second, 2 * second}, []int64{10, 10}},
-		"was in debt, and it fills soon":          {slower, 20, []time.Duration{500 * ms, 2 * second}, []int64{5, 15}},
+		"was in debt, and asks": {daily, 200,
+			[]time.Duration{1900 * ms, 2100 * ms, 4 * hour, 5 * hour}, []int64{0, 0, 0, 1}},
+		"was in debt, and does not ask": {daily, 200, []time.Duration{2100 * ms, 4 * hour, 5 * hour},
+			[]int64{5, 0, 1}},
+		"owed three, and asks at once":         {daily, 3, []time.Duration{0, second}, []int64{2, 0}},
+		"never seen before, and it fills soon": {slower, 0, []time.Duration{second, 2 * second}, []int64{10, 10}},
+		"was in debt, and it fills soon":       {slower, 20, []time.Duration{500 * ms, 2 * second}, []int64{5, 15}},
 	} {
 		for what, spend := range spenders() {
 			t.Run(what+", "+name, func(t *testing.T) {

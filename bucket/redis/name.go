@@ -16,7 +16,8 @@ const defaultPrefix = "hg"
 const maxPrefix = 16
 
 func checkPrefix(prefix string) error {
-	if len(prefix) > maxPrefix || strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
+	if len(prefix) > maxPrefix || strings.Trim(prefix,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") != "" {
 		return fmt.Errorf("Prefix is %q, want up to %d letters, digits or any of -_.:", prefix, maxPrefix)
 	}
 	return nil

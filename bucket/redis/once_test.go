@@ -18,7 +18,8 @@ import (
 func TestChangesUnderANameAreMadeOnce(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := open(t, redis.Options{Server: connect(t, server)}), open(t, redis.Options{Server: connect(t, server)})
-	of, other := take(t, 1, rate.Limit{Tokens: 1, Per: 1000 * time.Hour, Burst: 10}, 8), take(t, 2, rate.Limit{Tokens: 1, Per: 1000 * time.Hour, Burst: 10}, 8)
+	of, other := take(t, 1, rate.Limit{Tokens: 1, Per: 1000 * time.Hour, Burst: 10}, 8),
+		take(t, 2, rate.Limit{Tokens: 1, Per: 1000 * time.Hour, Burst: 10}, 8)
 	try(t, a, 0, of)
 	try(t, a, 0, other)
 	unit := of.Shape.Unit
@@ -53,7 +54,8 @@ func TestChangesUnderANameAreMadeOnce(t *testing.T) {
 	} {
 		moved := make([]int64, 1)
 		change := bucket.Change{Key: step.of.Key, Shape: step.of.Shape, Units: step.units, Once: step.once}
-		if err := step.s.Correct(context.Background(), 0, []bucket.Change{change}, moved); !errors.Is(err, step.err) || rounded(moved[0]) != step.moved {
+		if err := step.s.Correct(context.Background(), 0, []bucket.Change{change}, moved); !errors.Is(err, step.err) ||
+			rounded(moved[0]) != step.moved {
 			t.Fatalf("step %d: %d moved, %v, want %d, %v", i, rounded(moved[0]), err, step.moved, step.err)
 		}
 		if got := left(t, a, 0, step.of); got != step.left {

@@ -39,8 +39,10 @@ const (
 )
 
 var (
-	errQueue = errors.New("is a queue's, and the store's CL.THROTTLE tells turns in whole seconds: want algorithm token_bucket")
-	errFast  = errors.New("has more than 1,000,000 tokens a second, and the store's CL.THROTTLE counts in microseconds: want fewer")
+	errQueue = errors.New(
+		"is a queue's, and the store's CL.THROTTLE tells turns in whole seconds: want algorithm token_bucket")
+	errFast = errors.New(
+		"has more than 1,000,000 tokens a second, and the store's CL.THROTTLE counts in microseconds: want fewer")
 )
 
 // Throttles says why CL.THROTTLE cannot count a limit, or nil.
@@ -62,14 +64,17 @@ func newQuota(s rate.Shape) (*quota, error) {
 	interval := new(big.Rat).Mul(big.NewRat(s.Unit, s.Drain), big.NewRat(s.Tick, 1))
 	count, period, ok := told(interval)
 	if !ok {
-		return nil, fmt.Errorf("has a token in %v, which the store's CL.THROTTLE cannot be told: want more", seconds(interval))
+		return nil, fmt.Errorf("has a token in %v, which the store's CL.THROTTLE cannot be told: want more",
+			seconds(interval))
 	}
 	q := &quota{interval: period * int64(time.Second) / count, burst: s.Burst()}
 	switch {
 	case q.interval < shortestInterval:
 		return nil, errFast
 	case q.burst > int64(longest)/q.interval:
-		return nil, fmt.Errorf("takes longer than %d years to fill a burst of %d, want less: the store's CL.THROTTLE counts nanoseconds", longest/(365*24*time.Hour), q.burst)
+		return nil,
+			fmt.Errorf("takes longer than %d years to fill a burst of %d, want less: the store's CL.THROTTLE "+
+				"counts nanoseconds", longest/(365*24*time.Hour), q.burst)
 	}
 	q.args = [3]string{strconv.FormatInt(q.burst-1, 10), strconv.FormatInt(count, 10), strconv.FormatInt(period, 10)}
 	return q, nil

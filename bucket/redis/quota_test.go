@@ -30,7 +30,8 @@ func TestDebtThatOutlastsEveryServer(t *testing.T) {
 			try(t, s, 0, all)
 		},
 		"by a correction": func(t *testing.T) {
-			err := s.Correct(context.Background(), 0, []bucket.Change{{Key: of.Key, Shape: of.Shape, Units: cost * of.Shape.Unit}}, make([]int64, 1))
+			err := s.Correct(context.Background(), 0,
+				[]bucket.Change{{Key: of.Key, Shape: of.Shape, Units: cost * of.Shape.Unit}}, make([]int64, 1))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,8 @@ type shape struct {
 	name       string // which shape it is; see appendName
 }
 
-var errWindows = errors.New("counts in windows, which a shared store does not: want algorithm token_bucket or leaky_bucket")
+var errWindows = errors.New(
+	"counts in windows, which a shared store does not: want algorithm token_bucket or leaky_bucket")
 
 // Coarsen is s as the store counts it, in numbers that doubles hold, or why it cannot. At every
 // whole microsecond it admits what s does; if its rate is slower, less.
@@ -92,7 +93,9 @@ func slowed(perNano *big.Rat, largest *big.Int, burst int64, a rate.Algorithm) (
 		}
 	}
 	if drain.Cmp(big.NewInt(slowest)) < 0 {
-		return rate.Shape{}, fmt.Errorf("the rate and a burst of %d do not fit in 53 bits together, as a shared store counts them: want a smaller burst, or a count that shares a larger divisor with its time", burst)
+		return rate.Shape{},
+			fmt.Errorf("the rate and a burst of %d do not fit in 53 bits together, as a shared store counts them: "+
+				"want a smaller burst, or a count that shares a larger divisor with its time", burst)
 	}
 	return shapeOf(drain, unit, burst, best, a), nil
 }
@@ -104,7 +107,13 @@ func times(n *big.Int, r *big.Rat) *big.Int {
 }
 
 func shapeOf(drain, unit *big.Int, burst int64, tick time.Duration, a rate.Algorithm) rate.Shape {
-	return rate.Shape{Drain: drain.Int64(), Unit: unit.Int64(), Capacity: burst * unit.Int64(), Tick: int64(tick), Algorithm: a}
+	return rate.Shape{
+		Drain:     drain.Int64(),
+		Unit:      unit.Int64(),
+		Capacity:  burst * unit.Int64(),
+		Tick:      int64(tick),
+		Algorithm: a,
+	}
 }
 
 // perShape remembers what it has computed of shapes. Rules have few; should there ever be many, it forgets them all.

@@ -17,11 +17,25 @@ func TestCoarsen(t *testing.T) {
 		limit rate.Limit
 		want  rate.Shape
 	}{
-		{rate.Limit{Tokens: 10, Per: time.Second, Burst: 20}, rate.Shape{Drain: 1, Unit: 100_000, Capacity: 2_000_000, Tick: 1_000}},
-		{rate.Limit{Tokens: 1, Per: day, Burst: 1, Algorithm: rate.LeakyBucket}, rate.Shape{Drain: 1, Unit: 86_400_000_000, Capacity: 86_400_000_000, Tick: 1_000, Algorithm: rate.LeakyBucket}},
-		{rate.Limit{Tokens: 1_000_003, Per: day, Burst: 1_000_003}, rate.Shape{Drain: 1_000_003, Unit: 86_400_000, Capacity: 86_400_000 * 1_000_003, Tick: 1_000_000}},
-		{rate.Limit{Tokens: 31_557_601, Per: 365 * day, Burst: 100_000_000}, rate.Shape{Drain: 31_557_601, Unit: 31_536_000, Capacity: 31_536_000 * 100_000_000, Tick: 1_000_000_000}},
-		{rate.Limit{Tokens: 4_294_967_291, Per: time.Second, Burst: 4_294_967_291}, rate.Shape{Drain: 4_294_967_291, Unit: 1_000_000, Capacity: 4_294_967_291_000_000, Tick: 1_000}},
+		{rate.Limit{Tokens: 10, Per: time.Second, Burst: 20},
+			rate.Shape{Drain: 1, Unit: 100_000, Capacity: 2_000_000, Tick: 1_000}},
+		{rate.Limit{Tokens: 1, Per: day, Burst: 1, Algorithm: rate.LeakyBucket}, rate.Shape{
+			Drain:     1,
+			Unit:      86_400_000_000,
+			Capacity:  86_400_000_000,
+			Tick:      1_000,
+			Algorithm: rate.LeakyBucket,
+		}},
+		{rate.Limit{Tokens: 1_000_003, Per: day, Burst: 1_000_003},
+			rate.Shape{Drain: 1_000_003, Unit: 86_400_000, Capacity: 86_400_000 * 1_000_003, Tick: 1_000_000}},
+		{rate.Limit{Tokens: 31_557_601, Per: 365 * day, Burst: 100_000_000}, rate.Shape{
+			Drain:    31_557_601,
+			Unit:     31_536_000,
+			Capacity: 31_536_000 * 100_000_000,
+			Tick:     1_000_000_000,
+		}},
+		{rate.Limit{Tokens: 4_294_967_291, Per: time.Second, Burst: 4_294_967_291},
+			rate.Shape{Drain: 4_294_967_291, Unit: 1_000_000, Capacity: 4_294_967_291_000_000, Tick: 1_000}},
 	} {
 		fine, err := rate.Compile(c.limit)
 		if err != nil {
@@ -38,9 +52,12 @@ func TestCoarsenRefuses(t *testing.T) {
 		limit rate.Limit
 		want  string
 	}{
-		"a window":        {rate.Limit{Tokens: 10, Per: time.Second, Burst: 10, Algorithm: rate.FixedWindow}, "counts in windows"},
-		"too many":        {rate.Limit{Tokens: 10, Per: time.Second, Burst: redis.MaxCapacity + 1}, "the burst is 4503599627370497, want 1 to 4503599627370496"},
-		"too fine, large": {rate.Limit{Tokens: 1, Per: 131_071 * time.Millisecond, Burst: 1 << 45}, "do not fit in 53 bits together"},
+		"a window": {rate.Limit{Tokens: 10, Per: time.Second, Burst: 10, Algorithm: rate.FixedWindow},
+			"counts in windows"},
+		"too many": {rate.Limit{Tokens: 10, Per: time.Second, Burst: redis.MaxCapacity + 1},
+			"the burst is 4503599627370497, want 1 to 4503599627370496"},
+		"too fine, large": {rate.Limit{Tokens: 1, Per: 131_071 * time.Millisecond, Burst: 1 << 45},
+			"do not fit in 53 bits together"},
 	} {
 		fine, err := rate.Compile(c.limit)
 		if err != nil {
@@ -72,17 +89,20 @@ func FuzzCoarsen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.Burst() != burst || got.Algorithm != limit.Algorithm || got.Capacity > redis.MaxCapacity || got.Capacity != burst*got.Unit {
+		if got.Burst() != burst || got.Algorithm != limit.Algorithm || got.Capacity > redis.MaxCapacity ||
+			got.Capacity != burst*got.Unit {
 			t.Fatalf("Coarsen of %+v = %+v", limit, got)
 		}
-		if got.Tick%1000 != 0 || got.Tick > 1000 && new(big.Int).Mul(big.NewInt(got.Drain), big.NewInt(got.Tick/1000)).Cmp(big.NewInt(1<<53)) >= 0 || got.Drain >= 1<<53 {
+		if got.Tick%1000 != 0 || got.Tick > 1000 && new(big.Int).Mul(big.NewInt(got.Drain),
+			big.NewInt(got.Tick/1000)).Cmp(big.NewInt(1<<53)) >= 0 || got.Drain >= 1<<53 {
 			t.Fatalf("Coarsen of %+v = %+v leaves the whole numbers of a double", limit, got)
 		}
 		asked := big.NewRat(tokens, per)
 		kept := new(big.Rat).Mul(big.NewRat(got.Drain, got.Unit), big.NewRat(1, got.Tick))
 		least := new(big.Rat).Mul(asked, big.NewRat(999_999, 1_000_000))
 		if kept.Cmp(asked) > 0 || kept.Cmp(least) < 0 {
-			t.Fatalf("Coarsen of %+v = %+v: %v tokens a nanosecond, want %v or a millionth less", limit, got, kept, asked)
+			t.Fatalf("Coarsen of %+v = %+v: %v tokens a nanosecond, want %v or a millionth less", limit,
+				got, kept, asked)
 		}
 	})
 }
@@ -98,7 +118,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		s := h.Shape
-		if s.Drain < 1 || s.Unit < 1 || s.Capacity < s.Unit || s.Capacity > redis.MaxCapacity || s.Capacity%s.Unit != 0 || !s.Algorithm.Drains() {
+		if s.Drain < 1 || s.Unit < 1 || s.Capacity < s.Unit || s.Capacity > redis.MaxCapacity ||
+			s.Capacity%s.Unit != 0 || !s.Algorithm.Drains() {
 			t.Fatalf("%q is read as %+v", value, h)
 		}
 		if h.State.Debt < 0 || h.State.Stamp < 0 || h.State.Debt > math.MaxInt64/1000 {

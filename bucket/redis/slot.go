@@ -15,7 +15,9 @@ func Slot(tag uint16) uint16 {
 	binary.BigEndian.PutUint16(raw[:], tag)
 	base64.RawURLEncoding.Encode(letters[:], raw[:])
 	sum := uint16(0)
-	for _, c := range letters { // CRC-16/XMODEM, of what stands in braces: "Redis cluster specification", key distribution model
+	// CRC-16/XMODEM, of what stands in braces: "Redis cluster specification", key distribution
+	// model
+	for _, c := range letters {
 		sum ^= uint16(c) << 8
 		for range 8 {
 			carry := sum >> 15

@@ -75,7 +75,14 @@ func New(o Options) (*Store, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("redis bucket options: %w", errors.Join(errs...))
 	}
-	s := &Store{server: o.Server, prefix: o.Prefix, cluster: o.Cluster, callers: o.CallersClock, now: o.Now, clocks: newClocks(o.Cluster)}
+	s := &Store{
+		server:  o.Server,
+		prefix:  o.Prefix,
+		cluster: o.Cluster,
+		callers: o.CallersClock,
+		now:     o.Now,
+		clocks:  newClocks(o.Cluster),
+	}
 	if s.now == nil {
 		start := time.Now()
 		s.now = func() int64 { return start.UnixNano() + int64(time.Since(start)) }
@@ -112,9 +119,10 @@ var (
 	//go:embed mend.lua
 	mendSource string
 
-	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource), newScript(heldSource + shiftSource)
-	grantScript, membersScript         = newScript(heldSource + grantSource), newScript(membersSource)
-	reportScript, mendScript           = newScript(heldSource + reportSource), newScript(heldSource + mendSource)
+	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource),
+		newScript(heldSource + shiftSource)
+	grantScript, membersScript = newScript(heldSource + grantSource), newScript(membersSource)
+	reportScript, mendScript   = newScript(heldSource + reportSource), newScript(heldSource + mendSource)
 )
 
 // runDated is run of a script that answers the time first, and tells how that is to be compared with Options.Now.
@@ -173,7 +181,8 @@ func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, 
 // Attempt is TryConsume of what may have to be given back, because somebody else denies the
 // request. If it was allowed, undo does so, as far as it has not drained on the server's clock by
 // then: so nothing is ever granted by it, however late it arrives.
-func (s *Store) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool, undo func(ctx context.Context, now int64), err error) {
+func (s *Store) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool,
+	undo func(ctx context.Context, now int64), err error) {
 	allowed, claims, err := s.decide(ctx, now, takes, outs, true)
 	if !allowed || err != nil {
 		return false, nil, err
@@ -191,7 +200,8 @@ func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs [
 	return allowed, err
 }
 
-func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome, charge bool) (bool, []claim, error) {
+func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome, charge bool) (bool,
+	[]claim, error) {
 	if len(outs) < len(takes) {
 		return false, nil, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
@@ -231,7 +241,8 @@ func (s *Store) ask(ctx context.Context, now int64, claims []claim, charge bool)
 // second attempt needs nothing put back.
 const attempts = 16
 
-var errRestless = errors.New("buckets were changed under other limits again and again: replicas disagree about the rules")
+var errRestless = errors.New(
+	"buckets were changed under other limits again and again: replicas disagree about the rules")
 
 // together decides claims by one script, which must reach all of them.
 func (s *Store) together(ctx context.Context, now int64, claims []*claim, charge bool) (bool, error) {
@@ -266,7 +277,8 @@ func (s *Store) together(ctx context.Context, now int64, claims []*claim, charge
 // one decides a plain claim, unless its bucket was left under another limit.
 func (s *Store) one(ctx context.Context, now int64, c *claim) (allowed, changed bool, err error) {
 	var room [96]byte
-	arg := append(appendDoubles(room[:0], s.time(now), c.units, c.shape.Capacity-c.units, c.shape.Drain), c.shape.name...)
+	arg := append(appendDoubles(room[:0], s.time(now), c.units, c.shape.Capacity-c.units, c.shape.Drain),
+		c.shape.name...)
 	answer, _, err := s.runDated(ctx, c.take.Tag, oneScript, []string{c.key}, []string{string(arg)})
 	if err != nil {
 		return false, false, err

@@ -45,7 +45,8 @@ func try(t testing.TB, s *redis.Store, now int64, takes ...bucket.Take) (bool, [
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := redis.New(redis.Options{Prefix: "a{b}"})
-	want := "redis bucket options: Server is nil, want one\nPrefix is \"a{b}\", want up to 16 letters, digits or any of -_.:"
+	want := "redis bucket options: Server is nil, want one\nPrefix is \"a{b}\", want up to 16 letters, digits or " +
+		"any of -_.:"
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
 	}
@@ -60,7 +61,8 @@ func TestOneBucketIsDecidedAsAmongSeveral(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	limits := []rate.Limit{
 		{Tokens: 7, Per: time.Second, Burst: 9},
-		{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003_000}, // in ticks of more than a microsecond, so not through one.lua
+		// in ticks of more than a microsecond, so not through one.lua
+		{Tokens: 1_000_003, Per: 24 * time.Hour, Burst: 1_000_003_000},
 		{Tokens: 3, Per: time.Minute, Burst: 5, Algorithm: rate.LeakyBucket},
 	}
 	now, changes := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixNano(), [3]bucket.Take{}
@@ -94,7 +96,8 @@ func TestOneBucketIsDecidedAsAmongSeveral(t *testing.T) {
 		allowed, outs := try(t, alone, now, one)
 		allowedAmong, outsAmong := try(t, among, now, one, nobodys)
 		if allowed != allowedAmong || outs[0] != outsAmong[0] {
-			t.Fatalf("at %d: %+v: alone %t, %+v, among several %t, %+v", now, one, allowed, outs[0], allowedAmong, outsAmong[0])
+			t.Fatalf("at %d: %+v: alone %t, %+v, among several %t, %+v", now, one, allowed, outs[0],
+				allowedAmong, outsAmong[0])
 		}
 	}
 }
@@ -110,7 +113,8 @@ func TestTheServersClockDecides(t *testing.T) {
 		if allowed != (i < 2) {
 			t.Fatalf("attempt %d at %d: %t, %+v", i, now, allowed, outs[0])
 		}
-		if wait := outs[0].RetryAfter; !allowed && (wait > time.Hour || wait < time.Hour-time.Minute || wait%time.Microsecond != 0) {
+		if wait := outs[0].RetryAfter; !allowed && (wait > time.Hour || wait < time.Hour-time.Minute ||
+			wait%time.Microsecond != 0) {
 			t.Errorf("RetryAfter = %v, want nearly an hour", wait)
 		}
 	}
@@ -207,7 +211,8 @@ func TestWindowsAreRefused(t *testing.T) {
 	store := open(t, redis.Options{Server: redistest.Dial("/nowhere")})
 	window := take(t, 1, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1, Algorithm: rate.SlidingLog}, 1)
 	_, err := store.TryConsume(context.Background(), 0, []bucket.Take{window}, make([]bucket.Outcome, 1))
-	if err == nil || !strings.Contains(err.Error(), "take 0: the limit counts in windows, which a shared store does not") {
+	if err == nil || !strings.Contains(err.Error(),
+		"take 0: the limit counts in windows, which a shared store does not") {
 		t.Errorf("TryConsume of a sliding log: %v", err)
 	}
 }

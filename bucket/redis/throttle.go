@@ -121,7 +121,8 @@ func (s *Throttle) TryConsume(ctx context.Context, _ int64, takes []bucket.Take,
 }
 
 // Attempt is TryConsume. Undo does nothing: the command gives nothing back.
-func (s *Throttle) Attempt(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool, undo func(ctx context.Context, now int64), err error) {
+func (s *Throttle) Attempt(ctx context.Context, _ int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool,
+	undo func(ctx context.Context, now int64), err error) {
 	allowed, err = s.decide(ctx, takes, outs, true)
 	if !allowed || err != nil {
 		return false, nil, err
@@ -134,7 +135,8 @@ func (s *Throttle) Peek(ctx context.Context, _ int64, takes []bucket.Take, outs 
 	return s.decide(ctx, takes, outs, false)
 }
 
-func (s *Throttle) decide(ctx context.Context, takes []bucket.Take, outs []bucket.Outcome, charge bool) (allowed bool, err error) {
+func (s *Throttle) decide(ctx context.Context, takes []bucket.Take, outs []bucket.Outcome,
+	charge bool) (allowed bool, err error) {
 	if len(outs) < len(takes) {
 		return false, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
@@ -206,13 +208,15 @@ func forAll(all []asked, do func(*asked) error) error {
 
 // ask sends the command.
 func (s *Throttle) ask(ctx context.Context, a *asked, quantity int64) (throttleAnswer, error) {
-	answer, err := s.server.Throttle(ctx, s.name(a.take), a.quota.args[0], a.quota.args[1], a.quota.args[2], strconv.FormatInt(quantity, 10))
+	answer, err := s.server.Throttle(ctx, s.name(a.take), a.quota.args[0], a.quota.args[1], a.quota.args[2],
+		strconv.FormatInt(quantity, 10))
 	if err != nil {
 		return throttleAnswer{}, fault(err)
 	}
 	r, ok := readThrottled(answer, a.quota.burst)
 	if !ok {
-		return throttleAnswer{}, &Error{NoScripts, fmt.Errorf("CL.THROTTLE answered a %T that it never answers", answer)}
+		return throttleAnswer{}, &Error{NoScripts,
+			fmt.Errorf("CL.THROTTLE answered a %T that it never answers", answer)}
 	}
 	return r, nil
 }
@@ -285,7 +289,8 @@ func (a *asked) report(o *bucket.Outcome, shadow bool) {
 	}
 }
 
-var errNothingBack = errors.New("a store that has CL.THROTTLE alone gives no tokens back: they come back as the limit says")
+var errNothingBack = errors.New(
+	"a store that has CL.THROTTLE alone gives no tokens back: they come back as the limit says")
 
 // Correct charges what changes add, as far as their buckets have room for it, and writes to moved[i]
 // how many units that was. What a change would give back of a request stays taken, which is no

@@ -41,7 +41,8 @@ func throttled(t testing.TB) (*redis.Throttle, *atomic.Int64) {
 		t.Fatal(err)
 	}
 	server, err := resp.New(resp.Options{
-		Buckets: buckets, Name: func(k []byte) (key.Key, uint16) { return namer.Name(0, "counters", k), 0 }, Now: clock.Load,
+		Buckets: buckets, Name: func(k []byte) (key.Key, uint16) { return namer.Name(0, "counters", k), 0 },
+		Now:     clock.Load,
 		Trusted: netip.Addr.IsLoopback, MaxConnections: 16,
 	})
 	if err != nil {
@@ -85,32 +86,71 @@ func TestThrottle(t *testing.T) {
 	}{
 		{takes: []bucket.Take{a(10)}, allowed: true, outs: []bucket.Outcome{{Allowed: true, ResetAfter: time.Second}}},
 		// A token comes in 100 ms, though the server says 1 s.
-		{takes: []bucket.Take{a(1)}, outs: []bucket.Outcome{{RetryAfter: 100 * time.Millisecond, ResetAfter: time.Second}}},
-		{at: 99 * time.Millisecond, takes: []bucket.Take{a(1)}, outs: []bucket.Outcome{{RetryAfter: 100 * time.Millisecond, ResetAfter: time.Second}}},
-		{at: 100 * time.Millisecond, takes: []bucket.Take{a(1)}, allowed: true, outs: []bucket.Outcome{{Allowed: true, ResetAfter: time.Second}}},
-		{at: 100 * time.Millisecond, takes: []bucket.Take{a(0)}, allowed: true, outs: []bucket.Outcome{{Allowed: true, ResetAfter: time.Second}}},
-		{at: 100 * time.Millisecond, takes: []bucket.Take{a(11)}, outs: []bucket.Outcome{{Never: true, ResetAfter: time.Second}}},
+		{
+			takes: []bucket.Take{a(1)},
+			outs:  []bucket.Outcome{{RetryAfter: 100 * time.Millisecond, ResetAfter: time.Second}},
+		},
+		{
+			at:    99 * time.Millisecond,
+			takes: []bucket.Take{a(1)},
+			outs:  []bucket.Outcome{{RetryAfter: 100 * time.Millisecond, ResetAfter: time.Second}},
+		},
+		{
+			at:      100 * time.Millisecond,
+			takes:   []bucket.Take{a(1)},
+			allowed: true,
+			outs:    []bucket.Outcome{{Allowed: true, ResetAfter: time.Second}},
+		},
+		{
+			at:      100 * time.Millisecond,
+			takes:   []bucket.Take{a(0)},
+			allowed: true,
+			outs:    []bucket.Outcome{{Allowed: true, ResetAfter: time.Second}},
+		},
+		{
+			at:    100 * time.Millisecond,
+			takes: []bucket.Take{a(11)},
+			outs:  []bucket.Outcome{{Never: true, ResetAfter: time.Second}},
+		},
 		// One that denies has the others pay nothing.
 		{at: 100 * time.Millisecond, takes: []bucket.Take{a(1), b(1)}, outs: []bucket.Outcome{
 			{RetryAfter: 100 * time.Millisecond, ResetAfter: time.Second}, {Allowed: true, Remaining: 5},
 		}},
 		{at: 300 * time.Millisecond, takes: []bucket.Take{a(1), b(2)}, allowed: true, outs: []bucket.Outcome{
-			{Allowed: true, Remaining: 1, ResetAfter: 900 * time.Millisecond}, {Allowed: true, Remaining: 3, ResetAfter: 24 * time.Second},
+			{Allowed: true, Remaining: 1, ResetAfter: 900 * time.Millisecond},
+			{Allowed: true, Remaining: 3, ResetAfter: 24 * time.Second},
 		}},
-		{at: 300 * time.Millisecond, peek: true, takes: []bucket.Take{b(3)}, allowed: true, outs: []bucket.Outcome{{Allowed: true, Remaining: 3, ResetAfter: 24 * time.Second}}},
+		{
+			at:      300 * time.Millisecond,
+			peek:    true,
+			takes:   []bucket.Take{b(3)},
+			allowed: true,
+			outs:    []bucket.Outcome{{Allowed: true, Remaining: 3, ResetAfter: 24 * time.Second}},
+		},
 		// Takes of one bucket are added up, and shadows come after the others.
 		{at: 300 * time.Millisecond, takes: []bucket.Take{b(2), b(2)}, outs: []bucket.Outcome{
-			{Remaining: 3, RetryAfter: 12 * time.Second, ResetAfter: 24 * time.Second}, {Remaining: 3, RetryAfter: 12 * time.Second, ResetAfter: 24 * time.Second},
+			{Remaining: 3, RetryAfter: 12 * time.Second, ResetAfter: 24 * time.Second},
+			{Remaining: 3, RetryAfter: 12 * time.Second, ResetAfter: 24 * time.Second},
 		}},
 		{at: 300 * time.Millisecond, takes: []bucket.Take{b(1), shadow(b(3))}, allowed: true, outs: []bucket.Outcome{
-			{Allowed: true, Remaining: 2, ResetAfter: 36 * time.Second}, {Remaining: 2, RetryAfter: 24 * time.Second, ResetAfter: 36 * time.Second},
+			{Allowed: true, Remaining: 2, ResetAfter: 36 * time.Second},
+			{Remaining: 2, RetryAfter: 24 * time.Second, ResetAfter: 36 * time.Second},
 		}},
 		{at: 300 * time.Millisecond, takes: []bucket.Take{b(1), shadow(b(1))}, allowed: true, outs: []bucket.Outcome{
 			{Allowed: true, ResetAfter: time.Minute}, {Allowed: true, ResetAfter: time.Minute},
 		}},
 		// Seconds may be rounded in either way, so one more is waited: true are 6 s.
-		{at: 6300 * time.Millisecond, takes: []bucket.Take{b(1)}, outs: []bucket.Outcome{{RetryAfter: 7 * time.Second, ResetAfter: 55 * time.Second}}},
-		{at: 6300 * time.Millisecond, takes: []bucket.Take{shadow(b(1))}, allowed: true, outs: []bucket.Outcome{{RetryAfter: 12 * time.Second, ResetAfter: 55 * time.Second}}},
+		{
+			at:    6300 * time.Millisecond,
+			takes: []bucket.Take{b(1)},
+			outs:  []bucket.Outcome{{RetryAfter: 7 * time.Second, ResetAfter: 55 * time.Second}},
+		},
+		{
+			at:      6300 * time.Millisecond,
+			takes:   []bucket.Take{shadow(b(1))},
+			allowed: true,
+			outs:    []bucket.Outcome{{RetryAfter: 12 * time.Second, ResetAfter: 55 * time.Second}},
+		},
 		{at: time.Hour, takes: []bucket.Take{a(-1)}, outs: []bucket.Outcome{{Never: true, Remaining: 10}}},
 		{at: time.Hour, allowed: true},
 	}
@@ -124,8 +164,10 @@ func TestThrottle(t *testing.T) {
 		}
 		outs := make([]bucket.Outcome, len(step.takes))
 		allowed, err := do(t.Context(), 0, step.takes, outs)
-		if err != nil || allowed != step.allowed || fmt.Sprint(outs) != fmt.Sprint(append([]bucket.Outcome{}, step.outs...)) {
-			t.Errorf("step %d at %v: %v, %+v, %v, want %v, %+v", i, step.at, allowed, outs, err, step.allowed, step.outs)
+		if err != nil || allowed != step.allowed ||
+			fmt.Sprint(outs) != fmt.Sprint(append([]bucket.Outcome{}, step.outs...)) {
+			t.Errorf("step %d at %v: %v, %+v, %v, want %v, %+v", i, step.at, allowed, outs, err,
+				step.allowed, step.outs)
 		}
 	}
 }
@@ -136,7 +178,8 @@ func TestThrottleCorrects(t *testing.T) {
 	shape := compiled(t, 5, time.Minute, 5)
 	left := func() int64 {
 		var outs [1]bucket.Outcome
-		if _, err := s.Peek(t.Context(), 0, []bucket.Take{{Key: buckettest.Key(3), Shape: shape}}, outs[:]); err != nil {
+		if _, err := s.Peek(t.Context(), 0, []bucket.Take{{Key: buckettest.Key(3), Shape: shape}},
+			outs[:]); err != nil {
 			t.Fatal(err)
 		}
 		return outs[0].Remaining
@@ -156,9 +199,12 @@ func TestThrottleCorrects(t *testing.T) {
 		{units: shape.Unit, left: 0},
 	} {
 		var moved [1]int64
-		err := s.Correct(t.Context(), 0, []bucket.Change{{Key: buckettest.Key(3), Shape: shape, Units: c.units, Charged: c.charged}}, moved[:])
-		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || moved[0] != c.moved || left() != c.left {
-			t.Errorf("change %d of %d units: moved %d, %d left, %v, want %d, %d, %q", i, c.units, moved[0], left(), err, c.moved, c.left, c.err)
+		err := s.Correct(t.Context(), 0, []bucket.Change{{Key: buckettest.Key(3), Shape: shape, Units: c.units,
+			Charged: c.charged}}, moved[:])
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) ||
+			moved[0] != c.moved || left() != c.left {
+			t.Errorf("change %d of %d units: moved %d, %d left, %v, want %d, %d, %q", i, c.units, moved[0], left(), err,
+				c.moved, c.left, c.err)
 		}
 	}
 	if err := s.Correct(t.Context(), 0, make([]bucket.Change, 1), nil); err == nil {
@@ -197,8 +243,10 @@ func TestThrottleIsLikeMemory(t *testing.T) {
 				more++
 			case expected && !allowed:
 				fewer++ // the told limit is slower by less than a nanosecond a token
-			case !allowed && (got[0].RetryAfter < want[0].RetryAfter || got[0].RetryAfter > want[0].RetryAfter+2*time.Second):
-				t.Errorf("%+v: retry after %v, want %v to two seconds more", shape, got[0].RetryAfter, want[0].RetryAfter)
+			case !allowed && (got[0].RetryAfter < want[0].RetryAfter ||
+				got[0].RetryAfter > want[0].RetryAfter+2*time.Second):
+				t.Errorf("%+v: retry after %v, want %v to two seconds more", shape, got[0].RetryAfter,
+					want[0].RetryAfter)
 			}
 			if more+fewer > 0 {
 				break // they owe something else from here on
@@ -234,7 +282,8 @@ func TestThrottleRefuses(t *testing.T) {
 		if takes == nil {
 			takes = make([]bucket.Take, 1)
 		}
-		if allowed, err := s.TryConsume(t.Context(), 0, takes, room); allowed || err == nil || !strings.Contains(err.Error(), want) {
+		if allowed, err := s.TryConsume(t.Context(), 0, takes, room); allowed || err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, %v, want %q", takes, allowed, err, want)
 		}
 	}
@@ -243,7 +292,8 @@ func TestThrottleRefuses(t *testing.T) {
 			t.Errorf("%+v can be kept", shape)
 		}
 	}
-	if _, err := redis.NewThrottle(nil, "{"); err == nil || !strings.Contains(err.Error(), "server is nil") || !strings.Contains(err.Error(), "Prefix is") {
+	if _, err := redis.NewThrottle(nil, "{"); err == nil || !strings.Contains(err.Error(), "server is nil") ||
+		!strings.Contains(err.Error(), "Prefix is") {
 		t.Errorf("nothing is wrong with no server and a bad prefix: %v", err)
 	}
 	away, err := redis.NewThrottle(answers{err: errors.New("LOADING the dataset")}, "")
@@ -251,7 +301,8 @@ func TestThrottleRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fault *redis.Error
-	if _, err := away.TryConsume(t.Context(), 0, []bucket.Take{{Shape: one}, {Key: buckettest.Key(9), Shape: one}}, make([]bucket.Outcome, 2)); !errors.As(err, &fault) || fault.Cause != redis.Busy {
+	if _, err := away.TryConsume(t.Context(), 0, []bucket.Take{{Shape: one}, {Key: buckettest.Key(9), Shape: one}},
+		make([]bucket.Outcome, 2)); !errors.As(err, &fault) || fault.Cause != redis.Busy {
 		t.Errorf("a server that loads is %v", err)
 	}
 }
@@ -299,7 +350,9 @@ func FuzzThrottleAnswers(f *testing.F) {
 			return
 		}
 		for _, o := range outs {
-			if o.Remaining < 0 || o.Remaining > 5 || o.RetryAfter < 0 || o.ResetAfter < 0 || o.ResetAfter > time.Minute || o.RetryAfter > time.Minute || !o.Allowed && !o.Never && o.RetryAfter == 0 {
+			if o.Remaining < 0 || o.Remaining > 5 || o.RetryAfter < 0 || o.ResetAfter < 0 ||
+				o.ResetAfter > time.Minute || o.RetryAfter > time.Minute ||
+				!o.Allowed && !o.Never && o.RetryAfter == 0 {
 				t.Errorf("%v for %d: %+v", list, cost, o)
 			}
 		}
@@ -311,7 +364,8 @@ func FuzzThrottleAnswers(f *testing.F) {
 
 // Whatever limit is told, servers compute from it one that is no faster, and slower by less than a thousandth.
 func FuzzThrottleLimits(f *testing.F) {
-	for _, l := range [][3]int64{{10, 1, 10}, {3, 1, 1}, {7, 86400, 5}, {1_000_003, 86400, 1}, {999_999, 1, 1 << 40}, {1, 1 << 33, 1}} {
+	for _, l := range [][3]int64{{10, 1, 10}, {3, 1, 1}, {7, 86400, 5}, {1_000_003, 86400, 1}, {999_999, 1, 1 << 40},
+		{1, 1 << 33, 1}} {
 		f.Add(l[0], l[1], l[2])
 	}
 	f.Fuzz(func(t *testing.T, tokens, per, burst int64) {
@@ -346,7 +400,8 @@ func FuzzThrottleLimits(f *testing.F) {
 		exact := new(big.Rat).Mul(big.NewRat(shape.Unit, shape.Drain), big.NewRat(shape.Tick, 1))
 		least := new(big.Rat).Mul(exact, big.NewRat(1001, 1000))
 		if got := new(big.Rat).SetInt64(interval); got.Cmp(exact) < 0 || got.Cmp(least) > 0 {
-			t.Errorf("%+v is told as %q: a token in %d ns, want %s to a thousandth more", shape, told, interval, exact.FloatString(3))
+			t.Errorf("%+v is told as %q: a token in %d ns, want %s to a thousandth more", shape, told, interval,
+				exact.FloatString(3))
 		}
 		if interval > (1<<62)/shape.Burst() {
 			t.Errorf("%+v is told as %q, which overflows", shape, told)

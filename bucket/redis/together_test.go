@@ -25,7 +25,8 @@ func TestQuestionsTogetherAreAnsweredAsApart(t *testing.T) {
 	together := authority(t, open(t, redis.Options{Server: conn, CallersClock: true, Prefix: "together"}), o)
 	apart := authority(t, open(t, redis.Options{Server: conn, CallersClock: true, Prefix: "apart"}), o)
 	rng := rand.New(rand.NewPCG(3, 4))
-	limits := []rate.Limit{{Tokens: 7, Per: time.Second, Burst: 9}, {Tokens: 1000, Per: time.Second, Burst: 1000}, {Tokens: 3, Per: time.Minute, Burst: 5}}
+	limits := []rate.Limit{{Tokens: 7, Per: time.Second, Burst: 9}, {Tokens: 1000, Per: time.Second, Burst: 1000},
+		{Tokens: 3, Per: time.Minute, Burst: 5}}
 	seq, granted := [20]uint64{}, int64(0)
 	for round := range 600 {
 		now += rng.Int64N(int64(100*time.Millisecond)) / 1000 * 1000
@@ -41,7 +42,10 @@ func TestQuestionsTogetherAreAnsweredAsApart(t *testing.T) {
 			if rng.IntN(5) > 0 || seq[n] == 0 {
 				seq[n]++
 			}
-			asked = append(asked, lease.Asked{Of: take(t, n, l, 0), Question: lease.Question{Seq: seq[n], Want: 1 + rng.Int64N(10), Need: rng.Int64N(3)}})
+			asked = append(asked, lease.Asked{
+				Of:       take(t, n, l, 0),
+				Question: lease.Question{Seq: seq[n], Want: 1 + rng.Int64N(10), Need: rng.Int64N(3)},
+			})
 		}
 		together.AskAll(context.Background(), 1, asked)
 		for _, a := range asked {
@@ -63,9 +67,13 @@ func TestAForeignValueAmongQuestions(t *testing.T) {
 	a := authority(t, store, redis.AuthorityOptions{})
 	asked := make([]lease.Asked, 5)
 	for i := range asked {
-		asked[i] = lease.Asked{Of: take(t, uint64(i), rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10}, 1), Question: lease.Question{Seq: 1, Want: 4}}
+		asked[i] = lease.Asked{
+			Of:       take(t, uint64(i), rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10}, 1),
+			Question: lease.Question{Seq: 1, Want: 4},
+		}
 	}
-	if _, err := store.TryConsume(context.Background(), 0, []bucket.Take{asked[2].Of}, make([]bucket.Outcome, 1)); err != nil {
+	if _, err := store.TryConsume(context.Background(), 0, []bucket.Take{asked[2].Of},
+		make([]bucket.Outcome, 1)); err != nil {
 		t.Fatal(err)
 	}
 	name, _ := server.Do("KEYS", "*").([]any)[0].(string)
@@ -78,7 +86,8 @@ func TestAForeignValueAmongQuestions(t *testing.T) {
 			tokens, left = 0, 0 // nobody knows what it owed
 		}
 		if got.Err != nil || got.Answer.Tokens != tokens || got.Answer.Left != left {
-			t.Errorf("question %d: %+v, %v, want %d tokens charged once and %d left", i, got.Answer, got.Err, tokens, left)
+			t.Errorf("question %d: %+v, %v, want %d tokens charged once and %d left", i, got.Answer,
+				got.Err, tokens, left)
 		}
 	}
 }

@@ -47,7 +47,9 @@ type Verdict uint8
 const (
 	Deny  Verdict = iota // the bucket owes too much
 	Admit                // the tokens are taken
-	Ask                  // there may be room, but too much is unanswered: the authority has to be asked for these tokens alone
+	// there may be room, but too much is unanswered: the authority has to be asked for these tokens
+	// alone
+	Ask
 )
 
 // Take takes cost tokens, if the bucket has room for them as far as is known, and no more than
@@ -146,7 +148,10 @@ func (a *Account) Failed(seq uint64) {
 
 // Change restates what is known for another limit. What is owed stays owed, in tokens, and is not cut.
 func (a *Account) Change(now int64, from, to *rate.Shape) {
-	a.state = bucket.State{Debt: min(bucket.Rescale(owed(a.state, from, now), to.Unit, from.Unit, true), to.MaxDebt()), Stamp: now}
+	a.state = bucket.State{
+		Debt:  min(bucket.Rescale(owed(a.state, from, now), to.Unit, from.Unit, true), to.MaxDebt()),
+		Stamp: now,
+	}
 }
 
 // Describe writes into o how the bucket stands, as far as is known, after a take of cost tokens was allowed or not.

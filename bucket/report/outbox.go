@@ -97,7 +97,8 @@ func (s *Store) came(e *entry, told *Told) {
 		return
 	}
 	if told.Of.Shape != e.shape { // the limit changed meanwhile
-		told.Answer.Debt = min(bucket.Rescale(told.Answer.Debt, e.shape.Unit, told.Of.Shape.Unit, true), e.shape.MaxDebt())
+		told.Answer.Debt = min(bucket.Rescale(told.Answer.Debt, e.shape.Unit, told.Of.Shape.Unit, true),
+			e.shape.MaxDebt())
 	}
 	if e.account.Answer(s.o.Now(), &e.shape, told.Answer) {
 		s.counts.charged.Add(uint64(told.Report.Tokens))

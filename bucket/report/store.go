@@ -111,7 +111,8 @@ func New(o Options) (*Store, error) {
 		errs = append(errs, fmt.Errorf("Deadline is %v, want more than 0 and at most 1m", o.Deadline))
 	}
 	if o.Gather < 0 || o.Gather > o.Interval {
-		errs = append(errs, fmt.Errorf("Gather is %v, want 0 or more and at most Interval, which is %v", o.Gather, o.Interval))
+		errs = append(errs, fmt.Errorf("Gather is %v, want 0 or more and at most Interval, which is %v",
+			o.Gather, o.Interval))
 	}
 	if o.MaxAccounts == 0 {
 		o.MaxAccounts = defaultAccounts

@@ -87,8 +87,10 @@ func try(s *report.Store, take bucket.Take) report.Verdict {
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
-	_, err := report.New(report.Options{Interval: time.Microsecond, Deadline: time.Hour, Gather: time.Second, MaxAccounts: 1})
-	want := "report options: Authority is nil, want one\nInterval is 1µs, want 1ms to 10s\nDeadline is 1h0m0s, want more than 0 and at most 1m\n" +
+	_, err := report.New(report.Options{Interval: time.Microsecond, Deadline: time.Hour, Gather: time.Second,
+		MaxAccounts: 1})
+	want := "report options: Authority is nil, want one\nInterval is 1µs, want 1ms to 10s\nDeadline is 1h0m0s, " +
+		"want more than 0 and at most 1m\n" +
 		"Gather is 1s, want 0 or more and at most Interval, which is 1µs\nMaxAccounts is 1, want 64 or more"
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
@@ -262,7 +264,8 @@ func TestReportsTellOfTheLimitBefore(t *testing.T) {
 			t.Fatalf("%d reports, want one", len(told))
 		}
 		if got := told[0]; got.Shape != changed.Shape || got.Since != since || got.Before != changed.Before {
-			t.Errorf("told of %+v, want %+v", got, rate.Past{Shape: changed.Shape, Since: since, Before: changed.Before})
+			t.Errorf("told of %+v, want %+v", got, rate.Past{Shape: changed.Shape, Since: since,
+				Before: changed.Before})
 		}
 	})
 }

@@ -21,7 +21,9 @@ func TestSplitTakesAllocateNothing(t *testing.T) {
 	one := []bucket.Take{take(t, 1, roomy, bucket.Split, 0), take(t, 2, roomy, bucket.Local, 0)}
 	outs := make([]bucket.Outcome, 2)
 	for _, replicas = range []int{3, 4, 5} { // also while it matters what was before
-		if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), start+int64(time.Second), one, outs) }); n >= 1 {
+		if n := testing.AllocsPerRun(100, func() {
+			_, _ = s.TryConsume(context.Background(), start+int64(time.Second), one, outs)
+		}); n >= 1 {
 			t.Errorf("with %d replicas a decision allocates %v times, want 0", replicas, n)
 		}
 	}
@@ -33,7 +35,10 @@ func TestLaneTakesAllocateNothing(t *testing.T) {
 	s, _, now := laned(t, 4, scoped.Options{})
 	one := []bucket.Take{take(t, 1, roomy, bucket.Lease, 0)}
 	outs := make([]bucket.Outcome, 1)
-	if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), now.Load(), one, outs) }); n >= 1 {
+	if n := testing.AllocsPerRun(100, func() {
+		_, _ = s.TryConsume(context.Background(), now.Load(), one,
+			outs)
+	}); n >= 1 {
 		t.Errorf("a decision allocates %v times, want 0", n)
 	}
 }
@@ -50,7 +55,10 @@ func TestHeldTakesAllocateNothing(t *testing.T) {
 			"with local ones": {take(t, 1, roomy, bucket.Lease, 0), take(t, 3, roomy, bucket.Local, 0)},
 		} {
 			outs := make([]bucket.Outcome, len(takes))
-			if n := testing.AllocsPerRun(100, func() { _, _ = s.TryConsume(context.Background(), now.Load(), takes, outs) }); n >= 1 {
+			if n := testing.AllocsPerRun(100, func() {
+				_, _ = s.TryConsume(context.Background(), now.Load(), takes,
+					outs)
+			}); n >= 1 {
 				t.Errorf("%d%% free, %s: a decision allocates %v times, want 0", free, name, n)
 			}
 		}

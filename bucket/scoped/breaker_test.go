@@ -168,7 +168,10 @@ func (b *breaker) do(t *testing.T, now int64, what string) string {
 // Tries come 75 to 125 ms apart.
 func TestBreakerVariesItsPauses(t *testing.T) {
 	for _, at := range []struct{ drawn, want int64 }{{0, 75}, {int64(apart), 125}} {
-		b := &breaker{vary: func(n int64) int64 { return min(at.drawn, n-1) }, begin: func(int64) *outage { return new(outage) }}
+		b := &breaker{
+			vary:  func(n int64) int64 { return min(at.drawn, n-1) },
+			begin: func(int64) *outage { return new(outage) },
+		}
 		for range inRow {
 			b.answered(0, route{}, badly)
 		}

@@ -50,7 +50,8 @@ func gatewayOn(t *testing.T, server redis.Evaler, at *atomic.Int64, offset time.
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports, err := report.New(report.Options{Authority: ledger, Interval: time.Millisecond, Deadline: time.Minute, Now: at.Load})
+	reports, err := report.New(report.Options{Authority: ledger, Interval: time.Millisecond, Deadline: time.Minute,
+		Now: at.Load})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func TestALoweredLimitActsWhateverTheClocksSay(t *testing.T) {
 	server := redistest.Start(t)
 	conn := redistest.Dial(server.Socket)
 	t.Cleanup(conn.Close)
-	fast, slow := rate.Limit{Tokens: 300, Per: time.Second, Burst: 300}, rate.Limit{Tokens: 10, Per: time.Second, Burst: 20}
+	fast, slow := rate.Limit{Tokens: 300, Per: time.Second, Burst: 300},
+		rate.Limit{Tokens: 10, Per: time.Second, Burst: 20}
 	for _, c := range []struct {
 		gateways [3]time.Duration
 		server   time.Duration
@@ -104,18 +106,23 @@ func TestALoweredLimitActsWhateverTheClocksSay(t *testing.T) {
 						one := take(t, uint64(scope), fast, scope, bucket.LossClosed)
 						mine := changed + time.Duration(i)*(heard-changed)/2
 						if time.Duration(at.Load()) >= mine {
-							one.Shape, one.Since, one.Before = after, start+int64(mine+c.gateways[i]), &rate.Past{Shape: before}
+							one.Shape, one.Since, one.Before = after, start+int64(mine+c.gateways[i]),
+								&rate.Past{Shape: before}
 						}
 						for range 5 {
-							allowed, err := all[i].TryConsume(context.Background(), all[i].now(), []bucket.Take{one}, make([]bucket.Outcome, 1))
-							if err != nil && !errors.Is(err, bucket.ErrLost) { // on a busy machine an answer may be late, which denies
+							allowed, err := all[i].TryConsume(context.Background(), all[i].now(), []bucket.Take{one},
+								make([]bucket.Outcome, 1))
+							// on a busy machine an answer may be late, which denies
+							if err != nil && !errors.Is(err, bucket.ErrLost) {
 								t.Fatal(err)
 							}
 							if now := time.Duration(at.Load()); allowed && now >= heard {
 								received.Admit(now, 1)
 							}
 						}
-						if scope == bucket.Sync { // by real time, a busy machine reports too late, and what is owed outlasts the test
+						// by real time, a busy machine reports too late, and what is owed outlasts
+						// the test
+						if scope == bucket.Sync {
 							all[i].reports.Flush(context.Background())
 						}
 					}
@@ -123,7 +130,8 @@ func TestALoweredLimitActsWhateverTheClocksSay(t *testing.T) {
 				sharing := bucket.Sharing{Replicas: 3, TTL: lease.Terms{}.Complete().TTL, Interval: time.Millisecond}
 				promised := sharing.Envelope(slow, scope).Excess
 				if received.Excess() > promised || received.Admitted == 0 {
-					t.Errorf("%d admitted after all have heard, %d beyond burst and rate, want %d at most", received.Admitted, received.Excess(), promised)
+					t.Errorf("%d admitted after all have heard, %d beyond burst and rate, want %d at most",
+						received.Admitted, received.Excess(), promised)
 				}
 			})
 		}
@@ -153,7 +161,8 @@ func TestWhatIsGivenBackLateGrantsNothing(t *testing.T) {
 				of := take(t, uint64(scope), limit, scope, bucket.LossClosed)
 				request := func(cost, actual int64) bool {
 					of.Cost = cost
-					allowed, err := g.TryConsume(context.Background(), g.now(), []bucket.Take{of}, make([]bucket.Outcome, 1))
+					allowed, err := g.TryConsume(context.Background(), g.now(), []bucket.Take{of},
+						make([]bucket.Outcome, 1))
 					if err != nil && !errors.Is(err, bucket.ErrLost) {
 						t.Fatal(err)
 					}
@@ -167,7 +176,8 @@ func TestWhatIsGivenBackLateGrantsNothing(t *testing.T) {
 				}
 				// Others take what there is.
 				others := func() {
-					for until := at.Load() + int64(late) + rng.Int64N(int64(5*time.Millisecond)); at.Load() < until; at.Add(1e6 + int64(late)/8) {
+					for until := at.Load() + int64(late) +
+						rng.Int64N(int64(5*time.Millisecond)); at.Load() < until; at.Add(1e6 + int64(late)/8) {
 						for request(1, 1) {
 						}
 					}
@@ -196,23 +206,27 @@ func TestWhatIsGivenBackLateGrantsNothing(t *testing.T) {
 					now, units, back := g.now(), cost*shape.Unit, (cost-actual)*shape.Unit
 					change := bucket.Change{
 						Key: of.Key, Shape: shape, Reach: of.Reach, Charged: charged,
-						Units: -bucket.Unspent(shape, shape, units, back, charged, now), Left: bucket.Unspent(shape, shape, units, units, charged, now),
+						Units: -bucket.Unspent(shape, shape, units, back, charged, now),
+						Left:  bucket.Unspent(shape, shape, units, units, charged, now),
 					}
 					if scope == bucket.Local { // decided at once, and late all the same: others come between
 						others()
 					}
-					if err := g.Correct(context.Background(), now, []bucket.Change{change}, make([]int64, 1)); err != nil {
+					if err := g.Correct(context.Background(), now, []bucket.Change{change},
+						make([]int64, 1)); err != nil {
 						t.Fatal(err)
 					}
 					others()
 				}
-				promised := bucket.Sharing{Replicas: 1, TTL: lease.Terms{}.Complete().TTL, Interval: time.Millisecond}.Envelope(limit, scope).Excess
+				promised := bucket.Sharing{Replicas: 1, TTL: lease.Terms{}.Complete().TTL,
+					Interval: time.Millisecond}.Envelope(limit, scope).Excess
 				if scope == bucket.Sync {
 					promised += 2
 				}
 				t.Logf("%d %d", received.Admitted, received.Excess())
 				if received.Excess() > promised || received.Admitted < 50 || !given && scope != bucket.Local {
-					t.Errorf("%d were spent, %d beyond burst and rate, want %d at most", received.Admitted, received.Excess(), promised)
+					t.Errorf("%d were spent, %d beyond burst and rate, want %d at most", received.Admitted,
+						received.Excess(), promised)
 				}
 			})
 		}
@@ -227,7 +241,8 @@ func TestAnIdleBucketFollowsChangesWhateverTheClocksSay(t *testing.T) {
 	server := redistest.Start(t)
 	conn := redistest.Dial(server.Socket)
 	t.Cleanup(conn.Close)
-	fast, slow := shapeOf(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 100}), shapeOf(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 100})
+	fast, slow := shapeOf(t, rate.Limit{Tokens: 10, Per: time.Second, Burst: 100}),
+		shapeOf(t, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 100})
 	for n, offset := range []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour} {
 		var at atomic.Int64
 		clock := &redistest.Clock{To: conn, Now: func() int64 { return start + at.Load() }}
@@ -236,7 +251,8 @@ func TestAnIdleBucketFollowsChangesWhateverTheClocksSay(t *testing.T) {
 		admit := func(at0 time.Duration) (count int64) {
 			for at.Store(int64(at0)); ; count++ {
 				of.Cost = 1
-				allowed, err := g.TryConsume(context.Background(), g.now(), []bucket.Take{of}, make([]bucket.Outcome, 1))
+				allowed, err := g.TryConsume(context.Background(), g.now(), []bucket.Take{of},
+					make([]bucket.Outcome, 1))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -251,9 +267,11 @@ func TestAnIdleBucketFollowsChangesWhateverTheClocksSay(t *testing.T) {
 			t.Fatalf("%d of a full bucket", got)
 		}
 		of.Shape, of.Since, of.Before = slow, date(time.Second), &rate.Past{Shape: fast}
-		of.Shape, of.Since, of.Before = fast, date(9*time.Second), &rate.Past{Shape: slow, Since: of.Since, Before: of.Before}
+		of.Shape, of.Since, of.Before = fast, date(9*time.Second),
+			&rate.Past{Shape: slow, Since: of.Since, Before: of.Before}
 		if got := admit(9500 * time.Millisecond); got != 15 {
-			t.Errorf("a gateway whose clock is %v ahead: %d admitted, want the 10 of the first second and 5 of the last half", offset, got)
+			t.Errorf("a gateway whose clock is %v ahead: %d admitted, want the 10 of the first second and 5 of the "+
+				"last half", offset, got)
 		}
 	}
 }

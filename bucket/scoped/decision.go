@@ -357,10 +357,12 @@ func (s *Store) lookElsewhere(ctx context.Context, d *decision) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Deadline)
 	defer cancel()
 	if len(d.leased.takes) > 0 {
-		allowed, err = s.lookAt(&d.leased, allowed, func(g *group) (bool, error) { return s.o.Leases.Peek(ctx, d.now, g.takes, g.outs) })
+		allowed, err = s.lookAt(&d.leased, allowed,
+			func(g *group) (bool, error) { return s.o.Leases.Peek(ctx, d.now, g.takes, g.outs) })
 	}
 	if err == nil && len(d.strict.takes) > 0 {
-		allowed, err = s.lookAt(&d.strict, allowed, func(g *group) (bool, error) { return s.o.Strict.Peek(ctx, d.now, g.takes, g.outs) })
+		allowed, err = s.lookAt(&d.strict, allowed,
+			func(g *group) (bool, error) { return s.o.Strict.Peek(ctx, d.now, g.takes, g.outs) })
 	}
 	return allowed, err
 }

@@ -37,13 +37,19 @@ func TestLaneAndWholeAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leases, err := lease.New(lease.Options{Authority: authority, Now: clock, Terms: lease.Terms{TTL: time.Minute}, Deadline: time.Minute})
+		leases, err := lease.New(lease.Options{
+			Authority: authority,
+			Now:       clock,
+			Terms:     lease.Terms{TTL: time.Minute},
+			Deadline:  time.Minute,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		divisor := func() int { return int(heard[i].Load()) }
 		stores[i] = open(t, scoped.Options{
-			Strict: shared, Leases: leases, Free: 20, Deadline: time.Minute, Replicas: divisor, Count: func() int { return 3 }, Began: start - int64(2*time.Hour),
+			Strict: shared, Leases: leases, Free: 20, Deadline: time.Minute, Replicas: divisor,
+			Count: func() int { return 3 }, Began: start - int64(2*time.Hour),
 		})
 	}
 	spend := func(i int, most int64) (admitted int64) {

@@ -53,7 +53,8 @@ func TestLanesSendNoMessage(t *testing.T) {
 	one := take(t, 1, hundred, bucket.Lease, 0)
 	for i := range 1000 { // 5 per second, as the free part has
 		if allowed, outs := try(t, s, now.Load(), one); !allowed || i > 100 && outs[0].Remaining != 84 {
-			t.Fatalf("take %d: %t, %+v, want it allowed, 4 left in the lane, and 80 in the store as far as is known", i, allowed, outs)
+			t.Fatalf("take %d: %t, %+v, want it allowed, 4 left in the lane, and 80 in the store as far as is known", i,
+				allowed, outs)
 		}
 		now.Add(int64(200 * time.Millisecond))
 	}
@@ -74,7 +75,9 @@ func TestLanesSendNoMessage(t *testing.T) {
 		t.Errorf("%d admitted at one moment, want 85: 5 of the lane and 80 of the rest", admitted)
 	}
 	if got := s.Sharing().Envelope(hundred, bucket.Lease); got.Burst != 100 || got.Excess != 80*60 {
-		t.Errorf("the envelope is %+v, want a burst of 100, and what 80 per second are in the minute of the test's leases", got)
+		t.Errorf(
+			"the envelope is %+v, want a burst of 100, and what 80 per second are in the minute of the test's "+
+				"leases", got)
 	}
 }
 
@@ -82,7 +85,8 @@ func TestLanesSendNoMessage(t *testing.T) {
 // whatever else is taken with it.
 func TestLanesTakeAllOrNothing(t *testing.T) {
 	s, _, now := laned(t, 4, scoped.Options{})
-	lane, narrow, strict := take(t, 1, hundred, bucket.Lease, 0), take(t, 2, second, bucket.Local, 0), take(t, 3, hundred, bucket.Strict, 0)
+	lane, narrow, strict := take(t, 1, hundred, bucket.Lease, 0), take(t, 2, second, bucket.Local, 0),
+		take(t, 3, hundred, bucket.Strict, 0)
 	left := func(of bucket.Take) int64 {
 		t.Helper()
 		of.Cost = 0
@@ -113,7 +117,8 @@ func TestLanesTakeAllOrNothing(t *testing.T) {
 	watched := take(t, 9, hundred, bucket.Lease, 0)
 	for i := range 100 {
 		if allowed, outs := try(t, s, now.Load(), shadow(watched)); !allowed || outs[0].Allowed != (i < 85) {
-			t.Fatalf("shadow take %d: %t, %+v, want it let through, and known to be over the limit from the 86th on", i, allowed, outs[0])
+			t.Fatalf("shadow take %d: %t, %+v, want it let through, and known to be over the limit from the 86th on", i,
+				allowed, outs[0])
 		}
 	}
 }
@@ -130,19 +135,22 @@ func TestLanesAreCorrected(t *testing.T) {
 	_, whole, _ := one.Shape.SetAside(20, 4)
 	inStore := one
 	inStore.Shape, inStore.Reach = whole, 0
-	if allowed, err := rest.TryConsume(context.Background(), now.Load(), []bucket.Take{costing(inStore, 50)}, make([]bucket.Outcome, 1)); !allowed || err != nil {
+	if allowed, err := rest.TryConsume(context.Background(), now.Load(), []bucket.Take{costing(inStore, 50)},
+		make([]bucket.Outcome, 1)); !allowed || err != nil {
 		t.Fatal(allowed, err)
 	}
 	change := bucket.Change{Key: one.Key, Shape: one.Shape, Reach: one.Reach, Units: -10 * one.Shape.Unit}
 	moved := make([]int64, 1)
-	if err := s.Correct(context.Background(), now.Load(), []bucket.Change{change}, moved); err != nil || moved[0] != change.Units {
+	if err := s.Correct(context.Background(), now.Load(), []bucket.Change{change}, moved); err != nil ||
+		moved[0] != change.Units {
 		t.Errorf("10 tokens given back: %d units, %v, want %d", moved[0], err, change.Units)
 	}
 	if got := far.left(t, now.Load(), inStore); got != 40 {
 		t.Errorf("%d left in the store, want 40", got)
 	}
 	change.Units = bucket.Fill
-	if err := s.Correct(context.Background(), now.Load(), []bucket.Change{change}, moved); err != nil || moved[0] != -40*one.Shape.Unit {
+	if err := s.Correct(context.Background(), now.Load(), []bucket.Change{change}, moved); err != nil ||
+		moved[0] != -40*one.Shape.Unit {
 		t.Errorf("filled: %d units, %v, want -40 tokens", moved[0], err)
 	}
 	for i := range 5 {
@@ -221,7 +229,8 @@ func TestLanesWithoutTheStore(t *testing.T) {
 		for round, want := range []int{c.want, c.late} {
 			admitted := 0
 			for range 100 {
-				allowed, err := s.TryConsume(context.Background(), now.Load(), []bucket.Take{take(t, 77, hundred, bucket.Lease, c.loss)}, make([]bucket.Outcome, 1))
+				allowed, err := s.TryConsume(context.Background(), now.Load(),
+					[]bucket.Take{take(t, 77, hundred, bucket.Lease, c.loss)}, make([]bucket.Outcome, 1))
 				if err != nil && !errors.Is(err, bucket.ErrLost) {
 					t.Fatal(err)
 				}
@@ -293,7 +302,8 @@ func (f *lanedFleet) join(t testing.TB, loss float64, ago, lag time.Duration) {
 	f.known = append(f.known, own)
 	own.Store(int64(len(f.known) - len(f.gone)))
 	f.stores = append(f.stores, open(t, scoped.Options{
-		Strict: newRemote(t), Leases: held, Free: 20, Replicas: func() int { return int(own.Load()) }, Began: f.now() - int64(ago),
+		Strict: newRemote(t), Leases: held, Free: 20, Replicas: func() int { return int(own.Load()) },
+		Began: f.now() - int64(ago),
 	}))
 	f.tell(lag)
 }
@@ -387,7 +397,8 @@ func lanesHold(t *testing.T, seed uint64) {
 	f.all.Wait()
 	time.Sleep(time.Second) // for questions that nobody waits for
 	if over := float64(f.envelope.Excess()); over > float64(promised.Excess)+more {
-		t.Errorf("%+v, %d replicas: %v tokens above burst and rate, want %v at most", l, first, over, float64(promised.Excess)+more)
+		t.Errorf("%+v, %d replicas: %v tokens above burst and rate, want %v at most", l, first, over,
+			float64(promised.Excess)+more)
 	}
 	if used := f.envelope.Utilisation(end, f.sent); seed%2 == 0 && used < 0.93-loss {
 		t.Errorf("%+v, %d replicas, %v lost: %.3f of the limit used", l, first, loss, used)

@@ -126,7 +126,8 @@ func (s *Store) replay(now int64, o *outage) {
 		if owed <= 0 {
 			continue
 		}
-		change := [1]bucket.Change{{Key: k, Tag: t.Tag, Reach: t.Reach, Shape: t.Shape, Since: t.Since, Units: owed * t.Shape.Unit}}
+		change := [1]bucket.Change{{Key: k, Tag: t.Tag, Reach: t.Reach, Shape: t.Shape, Since: t.Since,
+			Units: owed * t.Shape.Unit}}
 		var moved [1]int64
 		if err := s.o.Strict.Correct(ctx, now, change[:], moved[:]); err != nil {
 			s.counts.missed.Add(1)

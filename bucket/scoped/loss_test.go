@@ -31,9 +31,11 @@ func lose(t testing.TB, s *scoped.Store, far *remote, at int64) {
 	far.failing(true)
 	before := s.Status().Failed
 	for i := range 5 {
-		allowed, err := s.TryConsume(context.Background(), at, []bucket.Take{take(t, 99, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1))
+		allowed, err := s.TryConsume(context.Background(), at,
+			[]bucket.Take{take(t, 99, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1))
 		if allowed || !errors.Is(err, bucket.ErrLost) || !errors.Is(err, errGone) {
-			t.Fatalf("failure %d: %t, %v, want a denial: one answer that is missing is no store that is lost", i, allowed, err)
+			t.Fatalf("failure %d: %t, %v, want a denial: one answer that is missing is no store that is lost",
+				i, allowed, err)
 		}
 	}
 	if st := s.Status(); !st.Lost || st.Since != at || st.Failed != before+5 {
@@ -46,7 +48,8 @@ func find(t testing.TB, s *scoped.Store, far *remote, at int64) {
 	t.Helper()
 	far.failing(false)
 	for i := range int64(3) {
-		_, _ = s.TryConsume(context.Background(), at+(i-2)*int64(200*time.Millisecond), []bucket.Take{costing(take(t, 99, second, bucket.Strict, bucket.LossOpen), 0)}, make([]bucket.Outcome, 1))
+		_, _ = s.TryConsume(context.Background(), at+(i-2)*int64(200*time.Millisecond),
+			[]bucket.Take{costing(take(t, 99, second, bucket.Strict, bucket.LossOpen), 0)}, make([]bucket.Outcome, 1))
 	}
 	if st := s.Status(); st.Lost {
 		t.Fatalf("after three answers: %+v, want there again", st)
@@ -82,18 +85,25 @@ func TestLoss(t *testing.T) {
 			cost    int64
 			allowed bool
 			err     error
-		}{{0, 1, false, nil}, {1999 * time.Millisecond, 1, false, nil}, {2 * time.Second, 1, true, nil}, {30 * time.Second, 5, true, nil}, {30 * time.Second, 1, false, nil}}},
+		}{{0, 1, false, nil}, {1999 * time.Millisecond, 1, false, nil}, {2 * time.Second, 1, true, nil},
+			{30 * time.Second, 5, true, nil}, {30 * time.Second, 1, false, nil}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			far := newRemote(t)
 			var told []bool
-			s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 2 }, Changed: func(one scoped.Server, st scoped.Status) { told = append(told, st.Lost) }})
+			s := open(t, scoped.Options{
+				Strict:   far,
+				Replicas: func() int { return 2 },
+				Changed:  func(one scoped.Server, st scoped.Status) { told = append(told, st.Lost) },
+			})
 			lose(t, s, far, start)
 			for _, step := range c.takes {
 				outs := make([]bucket.Outcome, 1)
-				allowed, err := s.TryConsume(context.Background(), start+int64(step.at), []bucket.Take{costing(take(t, 1, second, bucket.Strict, c.loss), step.cost)}, outs)
+				allowed, err := s.TryConsume(context.Background(), start+int64(step.at),
+					[]bucket.Take{costing(take(t, 1, second, bucket.Strict, c.loss), step.cost)}, outs)
 				if allowed != step.allowed || !errors.Is(err, step.err) {
-					t.Errorf("at %v, %d: %t, %v, %+v, want %t, %v", step.at, step.cost, allowed, err, outs[0], step.allowed, step.err)
+					t.Errorf("at %v, %d: %t, %v, %+v, want %t, %v", step.at, step.cost, allowed, err, outs[0],
+						step.allowed, step.err)
 				}
 				if unknown := c.loss == bucket.LossOpen; err == nil && outs[0].Unknown != unknown {
 					t.Errorf("at %v: %+v, want unknown %t", step.at, outs[0], unknown)
@@ -111,25 +121,29 @@ func TestLoss(t *testing.T) {
 func TestTheEndOfAnOutageTellsOfThatOne(t *testing.T) {
 	far := newRemote(t)
 	var over []scoped.Server
-	s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 1 }, Changed: func(one scoped.Server, _ scoped.Status) {
-		if !one.Lost {
-			over = append(over, one)
-		}
-	}})
+	s := open(t, scoped.Options{Strict: far, Replicas: func() int { return 1 },
+		Changed: func(one scoped.Server, _ scoped.Status) {
+			if !one.Lost {
+				over = append(over, one)
+			}
+		}})
 	at := start
-	for _, requests := range []map[bucket.Loss]int{{bucket.LossClosed: 3, bucket.LossOpen: 2, bucket.LossShare: 1}, {bucket.LossClosed: 1}} {
+	for _, requests := range []map[bucket.Loss]int{{bucket.LossClosed: 3, bucket.LossOpen: 2, bucket.LossShare: 1},
+		{bucket.LossClosed: 1}} {
 		lose(t, s, far, at)
 		at += int64(time.Minute)
 		for loss, n := range requests {
 			for range n {
-				_, _ = s.TryConsume(context.Background(), at, []bucket.Take{take(t, 1+uint64(loss), second, bucket.Strict, loss)}, make([]bucket.Outcome, 1))
+				_, _ = s.TryConsume(context.Background(), at,
+					[]bucket.Take{take(t, 1+uint64(loss), second, bucket.Strict, loss)}, make([]bucket.Outcome, 1))
 			}
 		}
 		at += int64(time.Minute)
 		find(t, s, far, at)
 		at += int64(time.Minute)
 	}
-	want := []scoped.Server{{Since: start, Denied: 3, Opened: 2, Shared: 1}, {Since: start + int64(3*time.Minute), Denied: 1}}
+	want := []scoped.Server{{Since: start, Denied: 3, Opened: 2, Shared: 1},
+		{Since: start + int64(3*time.Minute), Denied: 1}}
 	if !slices.Equal(over, want) {
 		t.Errorf("outages ended with %+v, want %+v", over, want)
 	}
@@ -145,8 +159,9 @@ func TestReplay(t *testing.T) {
 		"nothing":            {bucket.LossOpen, nil, 10},
 		"a little, long ago": {bucket.LossOpen, []time.Duration{0, 0, 0}, 10},
 		"a little, just now": {bucket.LossOpen, []time.Duration{60e9, 60e9, 60e9}, 7},
-		"more than a burst":  {bucket.LossOpen, []time.Duration{60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9}, 0},
-		"a share":            {bucket.LossShare, []time.Duration{60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9}, 5},
+		"more than a burst": {bucket.LossOpen, []time.Duration{60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9,
+			60e9, 60e9, 60e9, 60e9}, 0},
+		"a share": {bucket.LossShare, []time.Duration{60e9, 60e9, 60e9, 60e9, 60e9, 60e9, 60e9}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			far := newRemote(t)
@@ -154,7 +169,8 @@ func TestReplay(t *testing.T) {
 			lose(t, s, far, start)
 			strict := take(t, 1, second, bucket.Strict, c.loss)
 			for _, at := range c.use {
-				_, _ = s.TryConsume(context.Background(), start+int64(at), []bucket.Take{strict}, make([]bucket.Outcome, 1))
+				_, _ = s.TryConsume(context.Background(), start+int64(at), []bucket.Take{strict},
+					make([]bucket.Outcome, 1))
 			}
 			find(t, s, far, start+int64(time.Minute))
 			if got := far.left(t, start+int64(time.Minute), strict); got != c.left {
@@ -171,7 +187,8 @@ func TestReplayIsBounded(t *testing.T) {
 	lose(t, s, far, start)
 	at := start + int64(time.Minute)
 	for n := range uint64(5) {
-		_, _ = s.TryConsume(context.Background(), at, []bucket.Take{take(t, n, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1))
+		_, _ = s.TryConsume(context.Background(), at, []bucket.Take{take(t, n, second, bucket.Strict, bucket.LossOpen)},
+			make([]bucket.Outcome, 1))
 	}
 	find(t, s, far, at)
 	if st := s.Status(); st.Replayed != 2 || st.Missed != 3 || st.Opened != 5 {
@@ -186,7 +203,8 @@ func TestShadowsOfALostStore(t *testing.T) {
 	local := take(t, 1, second, bucket.Local, 0)
 	far.failing(true)
 	for i := range 10 { // before the store is taken for lost, and after
-		if allowed, outs := try(t, s, start, local, shadow(take(t, 2, second, bucket.Strict, bucket.LossClosed))); !allowed || !outs[1].Unknown {
+		if allowed, outs := try(t, s, start, local,
+			shadow(take(t, 2, second, bucket.Strict, bucket.LossClosed))); !allowed || !outs[1].Unknown {
 			t.Fatalf("request %d: %t, %+v, want to pass", i, allowed, outs)
 		}
 	}
@@ -201,7 +219,9 @@ func TestFaultsOfOneBucket(t *testing.T) {
 	s := open(t, scoped.Options{Strict: far, Fault: func(error) bool { return false }})
 	far.failing(true)
 	for range 50 {
-		if allowed, err := s.TryConsume(context.Background(), start, []bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1)); allowed || !errors.Is(err, bucket.ErrLost) {
+		if allowed, err := s.TryConsume(context.Background(), start,
+			[]bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1)); allowed ||
+			!errors.Is(err, bucket.ErrLost) {
 			t.Fatalf("%t, %v, want a denial", allowed, err)
 		}
 	}
@@ -245,7 +265,8 @@ func TestLossBoundIsReached(t *testing.T) {
 func TestLossBoundHolds(t *testing.T) {
 	for seed := range race.Fewer(uint64(16)) {
 		for _, says := range []bucket.Loss{bucket.LossClosed, bucket.LossShare} {
-			t.Run(fmt.Sprint("seed ", seed, []string{" closed", " share"}[says]), func(t *testing.T) { testLossBound(t, seed, says) })
+			t.Run(fmt.Sprint("seed ", seed, []string{" closed", " share"}[says]),
+				func(t *testing.T) { testLossBound(t, seed, says) })
 		}
 	}
 }
@@ -275,7 +296,8 @@ func testLossBound(t *testing.T, seed uint64, says bucket.Loss) {
 			return busy * float64(l.Tokens) / float64(k)
 		}, end, func() {
 			outs := make([]bucket.Outcome, 1)
-			if allowed, err := s.TryConsume(context.Background(), now(), []bucket.Take{strict}, outs); allowed && err == nil {
+			if allowed, err := s.TryConsume(context.Background(), now(), []bucket.Take{strict},
+				outs); allowed && err == nil {
 				envelope.Admit(w.Now(), 1)
 			}
 		})

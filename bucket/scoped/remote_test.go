@@ -85,7 +85,8 @@ func (r *remote) begin(ask string) error {
 	return nil
 }
 
-func (r *remote) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, func(context.Context, int64), error) {
+func (r *remote) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool,
+	func(context.Context, int64), error) {
 	if err := r.begin("attempt"); err != nil {
 		return false, nil, err
 	}
@@ -100,7 +101,12 @@ func (r *remote) Attempt(ctx context.Context, now int64, takes []bucket.Take, ou
 	for i := range takes {
 		if t := &takes[i]; outs[i].Allowed {
 			units, _ := t.Shape.Units(t.Cost)
-			back = append(back, bucket.Change{Key: t.Key, Shape: t.Shape, Since: t.Since, Units: -bucket.Unspent(t.Shape, t.Shape, units, units, now, now)})
+			back = append(back, bucket.Change{
+				Key:   t.Key,
+				Shape: t.Shape,
+				Since: t.Since,
+				Units: -bucket.Unspent(t.Shape, t.Shape, units, units, now, now),
+			})
 		}
 	}
 	return true, func(ctx context.Context, now int64) {
@@ -167,7 +173,8 @@ func (a *authority) Ask(_ context.Context, replica uint64, of bucket.Take, q lea
 func leases(t testing.TB, now func() int64) (*lease.Store, *authority) {
 	t.Helper()
 	a := &authority{now: now, ledgers: map[key.Key]*lease.Ledger{}}
-	store, err := lease.New(lease.Options{Authority: a, Now: now, Terms: lease.Terms{TTL: time.Minute}, Deadline: time.Minute})
+	store, err := lease.New(lease.Options{Authority: a, Now: now, Terms: lease.Terms{TTL: time.Minute},
+		Deadline: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

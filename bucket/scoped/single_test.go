@@ -20,7 +20,8 @@ import (
 // an empty bucket is not asked again never hangs on the part of it that is random, which is
 // shorter.
 func TestLoneTakesAreDecidedAsAllAre(t *testing.T) {
-	limit, roomy := rate.Limit{Tokens: 5, Per: 2 * time.Second, Burst: 100}, rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	limit, roomy := rate.Limit{Tokens: 5, Per: 2 * time.Second, Burst: 100},
+		rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
 	for seed := range race.Fewer(uint64(6)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -28,7 +29,8 @@ func TestLoneTakesAreDecidedAsAllAre(t *testing.T) {
 				lone, keeper, now := laned(t, 4, scoped.Options{})
 				long, other, then := laned(t, 4, scoped.Options{})
 				const trip = time.Millisecond
-				pass := func() error { time.Sleep(trip); return nil } // so that nobody is told what a question brings that is sent meanwhile
+				// so that nobody is told what a question brings that is sent meanwhile
+				pass := func() error { time.Sleep(trip); return nil }
 				keeper.fail, other.fail = pass, pass
 				beside := take(t, 99, roomy, bucket.Local, 0)
 				admitted := 0

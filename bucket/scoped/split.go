@@ -191,7 +191,11 @@ func (m *merge) next() rate.Past {
 		return m.view.first
 	}
 	c := m.view.counts[m.count]
-	p := rate.Past{Shape: m.by.part(m.rule.Shape, c.replicas).shape, Since: max(m.rule.Since, c.since), Window: m.rule.Window}
+	p := rate.Past{
+		Shape:  m.by.part(m.rule.Shape, c.replicas).shape,
+		Since:  max(m.rule.Since, c.since),
+		Window: m.rule.Window,
+	}
 	if p.Shape == (rate.Shape{}) && m.rule.Shape != p.Shape {
 		m.over = true
 		return rate.Past{Spent: true} // others had it

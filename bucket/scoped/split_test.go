@@ -30,28 +30,35 @@ func TestSplit(t *testing.T) {
 		began time.Duration
 		steps []step
 	}{
-		"one has all of it": {second, 0, []step{{0, 1, 10, true, 0}, {0, 1, 1, false, 0}, {time.Second, 1, 1, true, 0}}},
+		"one has all of it": {second, 0, []step{{0, 1, 10, true, 0}, {0, 1, 1, false, 0},
+			{time.Second, 1, 1, true, 0}}},
 		"who joins others begins empty": {second, 0, []step{
 			{0, 5, 1, false, 0}, {4999 * time.Millisecond, 5, 1, false, 0}, {5 * time.Second, 5, 1, true, 0},
 			{20 * time.Second, 5, 2, true, 0}, {20 * time.Second, 5, 1, false, 0},
 		}},
-		"also where it is only asked later": {second, 0, []step{{7 * time.Second, 5, 1, true, 0}, {7 * time.Second, 5, 1, false, 0}}},
+		"also where it is only asked later": {second, 0,
+			[]step{{7 * time.Second, 5, 1, true, 0}, {7 * time.Second, 5, 1, false, 0}}},
 		"when another one comes, what is owed stays owed": {second, 0, []step{
 			{0, 1, 4, true, 6}, {0, 2, 1, true, 0}, {2 * time.Second, 2, 2, false, 1}, {2 * time.Second, 2, 1, true, 0},
 		}},
 		"when one leaves, the rest go faster from then on": {second, 0, []step{
-			{0, 2, 0, true, 0}, {100 * time.Second, 2, 5, true, 0}, {102 * time.Second, 1, 0, true, 6}, {106 * time.Second, 1, 10, true, 0}, {107 * time.Second, 1, 2, false, 1},
+			{0, 2, 0, true, 0}, {100 * time.Second, 2, 5, true, 0}, {102 * time.Second, 1, 0, true, 6},
+			{106 * time.Second, 1, 10, true, 0}, {107 * time.Second, 1, 2, false, 1},
 		}},
 		"a burst of less than one each is one": {rate.Limit{Tokens: 1, Per: time.Second, Burst: 2}, 0, []step{
 			{0, 4, 1, false, 0}, {4 * time.Second, 4, 1, true, 0}, {30 * time.Second, 4, 2, false, 1},
 		}},
 		"who has no part yet": {rate.Limit{Tokens: 100, Per: time.Second, Burst: 100}, 0, []step{
-			{0, 0, 1, false, 0}, {9 * time.Second, 0, 2, false, 0}, {10 * time.Second, 4, 1, false, 0}, {11 * time.Second, 4, 25, true, 0},
+			{0, 0, 1, false, 0}, {9 * time.Second, 0, 2, false, 0}, {10 * time.Second, 4, 1, false, 0},
+			{11 * time.Second, 4, 25, true, 0},
 		}},
 		"as often as it changes": {second, 0, []step{
-			{0, 1, 10, true, 0}, {time.Second, 2, 0, true, 0}, {2 * time.Second, 3, 0, true, 0}, {3 * time.Second, 4, 0, true, 0}, {4 * time.Second, 5, 0, true, 0},
-			{5 * time.Second, 6, 0, true, 0}, {6 * time.Second, 7, 0, true, 0}, {7 * time.Second, 8, 0, true, 0}, {8 * time.Second, 9, 0, true, 0},
-			{9 * time.Second, 10, 0, true, 0}, {10 * time.Second, 11, 0, true, 0}, {10 * time.Second, 11, 1, false, 0}, {40 * time.Second, 11, 1, true, 0},
+			{0, 1, 10, true, 0}, {time.Second, 2, 0, true, 0}, {2 * time.Second, 3, 0, true, 0},
+			{3 * time.Second, 4, 0, true, 0}, {4 * time.Second, 5, 0, true, 0},
+			{5 * time.Second, 6, 0, true, 0}, {6 * time.Second, 7, 0, true, 0}, {7 * time.Second, 8, 0, true, 0},
+			{8 * time.Second, 9, 0, true, 0},
+			{9 * time.Second, 10, 0, true, 0}, {10 * time.Second, 11, 0, true, 0}, {10 * time.Second, 11, 1, false, 0},
+			{40 * time.Second, 11, 1, true, 0},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +106,8 @@ func TestWithoutAPartTheWaitIsShort(t *testing.T) {
 		{10, bucket.Outcome{RetryAfter: time.Second, ResetAfter: time.Second}},
 		{11, bucket.Outcome{Never: true, ResetAfter: time.Second}},
 	} {
-		if allowed, outs := try(t, s, start, costing(take(t, 1, second, bucket.Split, 0), c.cost)); allowed || outs[0] != c.want {
+		if allowed, outs := try(t, s, start, costing(take(t, 1, second, bucket.Split, 0), c.cost)); allowed ||
+			outs[0] != c.want {
 			t.Errorf("%d tokens: %t, %+v, want %+v", c.cost, allowed, outs[0], c.want)
 		}
 	}
@@ -171,7 +179,8 @@ func TestSplitHoldsWhileReplicasComeAndGo(t *testing.T) {
 			first := len(f.stores)
 			for range r.IntN(4) {
 				f.world.After(time.Duration(r.Int64N(int64(end))), func() { f.join(t, lag) })
-				more += lag.Seconds() * float64(l.Tokens) / 2 // one more part, while the others have not heard: at most as much again of two
+				// one more part, while the others have not heard: at most as much again of two
+				more += lag.Seconds() * float64(l.Tokens) / 2
 			}
 			for range r.IntN(min(3, first)) {
 				gone := r.IntN(first)
@@ -199,7 +208,10 @@ func TestSplitHoldsWhileReplicasComeAndGo(t *testing.T) {
 // While the number stands, nothing is on top: k replicas admit what one would.
 func TestSplitAddsNothing(t *testing.T) {
 	for _, k := range []int{1, 2, 3, 8, 50} {
-		f := &fleet{world: simulate.New(uint64(k)), take: take(t, 1, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 500}, bucket.Split, 0)}
+		f := &fleet{
+			world: simulate.New(uint64(k)),
+			take:  take(t, 1, rate.Limit{Tokens: 1000, Per: time.Second, Burst: 500}, bucket.Split, 0),
+		}
 		f.envelope.Shape = f.take.Shape
 		for range k {
 			f.join(t, 0)

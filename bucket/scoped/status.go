@@ -39,8 +39,10 @@ type counts struct {
 func (s *Store) Status() Status {
 	c := &s.counts
 	st := Status{
-		Servers: s.servers(), Replicas: s.o.Replicas(), Losses: c.lost.Load(), Failed: c.failed.Load(), Denied: c.denied.Load(), Shared: c.shared.Load(),
-		Opened: c.opened.Load(), Free: c.free.Load(), Spared: c.spared.Load(), Races: c.races.Load(), Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
+		Servers: s.servers(), Replicas: s.o.Replicas(), Losses: c.lost.Load(), Failed: c.failed.Load(),
+		Denied: c.denied.Load(), Shared: c.shared.Load(),
+		Opened: c.opened.Load(), Free: c.free.Load(), Spared: c.spared.Load(), Races: c.races.Load(),
+		Undone: c.undone.Load(), Replayed: c.replayed.Load(), Missed: c.missed.Load(),
 	}
 	for _, one := range st.Servers {
 		if one.Lost && (!st.Lost || one.Since < st.Since) {

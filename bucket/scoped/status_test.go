@@ -23,7 +23,8 @@ func TestSharingIsNeverTooLittle(t *testing.T) {
 	} {
 		s := open(t, scoped.Options{Replicas: func() int { return c.divisor }, Count: func() int { return c.count }})
 		if got := s.Sharing(); got.Replicas != c.replicas || got.Fewest != c.fewest {
-			t.Errorf("%s: %d replicas, of which some divide by %d, want %d and %d", c.name, got.Replicas, got.Fewest, c.replicas, c.fewest)
+			t.Errorf("%s: %d replicas, of which some divide by %d, want %d and %d", c.name, got.Replicas, got.Fewest,
+				c.replicas, c.fewest)
 		}
 	}
 }

@@ -20,7 +20,8 @@ type Shared interface {
 	bucket.Store
 
 	// Attempt takes from all buckets or from none. If it took, undo gives back what has not drained since.
-	Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool, undo func(ctx context.Context, now int64), err error)
+	Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (allowed bool,
+		undo func(ctx context.Context, now int64), err error)
 }
 
 // Options configures a Store. Local is required; every other zero value is a safe default.
@@ -168,10 +169,14 @@ func New(o Options) (*Store, error) {
 	s.lanes.init(o.Free)
 	s.decisions.New = func() any { return new(decision) }
 	if o.Leases != nil {
-		o.Leases.OnAnswer(func(of *bucket.Take, err error) { s.answered(s.latest.Load(), s.server(of.Tag), route{}, err) })
+		o.Leases.OnAnswer(func(of *bucket.Take, err error) {
+			s.answered(s.latest.Load(), s.server(of.Tag), route{}, err)
+		})
 	}
 	if o.Reports != nil {
-		o.Reports.OnAnswer(func(of *bucket.Take, err error) { s.answered(s.latest.Load(), s.server(of.Tag), route{}, err) })
+		o.Reports.OnAnswer(func(of *bucket.Take, err error) {
+			s.answered(s.latest.Load(), s.server(of.Tag), route{}, err)
+		})
 	}
 	return s, nil
 }

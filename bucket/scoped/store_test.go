@@ -17,7 +17,8 @@ import (
 func TestNewNamesEveryFault(t *testing.T) {
 	held, _ := leases(t, func() int64 { return 0 })
 	_, err := scoped.New(scoped.Options{Leases: held, Deadline: -1, MaxUsage: -1})
-	want := "scoped bucket options: Local is nil, want one\nStrict is nil, want the store whose buckets Leases takes from\n" +
+	want := "scoped bucket options: Local is nil, want one\nStrict is nil, want the store whose buckets Leases " +
+		"takes from\n" +
 		"Deadline is -1ns, want more than 0 and at most 1m\nMaxUsage is -1, want 1 or more, or 0 for 16384"
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
@@ -27,11 +28,14 @@ func TestNewNamesEveryFault(t *testing.T) {
 func TestSharedTakesNeedAStore(t *testing.T) {
 	s := open(t, scoped.Options{})
 	for _, scope := range []bucket.Scope{bucket.Strict, bucket.Lease} {
-		if allowed, err := s.TryConsume(context.Background(), start, []bucket.Take{take(t, 1, second, scope, bucket.LossOpen)}, make([]bucket.Outcome, 1)); allowed || err == nil {
+		if allowed, err := s.TryConsume(context.Background(), start,
+			[]bucket.Take{take(t, 1, second, scope, bucket.LossOpen)},
+			make([]bucket.Outcome, 1)); allowed || err == nil {
 			t.Errorf("scope %d without a store: %t, %v, want an error", scope, allowed, err)
 		}
 	}
-	if _, err := s.TryConsume(context.Background(), start, []bucket.Take{take(t, 1, second, bucket.Split, 0)}, nil); err == nil {
+	if _, err := s.TryConsume(context.Background(), start, []bucket.Take{take(t, 1, second, bucket.Split, 0)},
+		nil); err == nil {
 		t.Error("no room for outcomes: no error")
 	}
 }
@@ -67,7 +71,8 @@ func TestDenialsCostNoMessage(t *testing.T) {
 		before := far.asked
 		allowed, outs := try(t, s, start+int64(step.at), step.takes...)
 		if allowed != step.allowed || far.asked-before != step.messages {
-			t.Errorf("%s: %t, %+v by %d messages, want %t by %d", step.what, allowed, outs, far.asked-before, step.allowed, step.messages)
+			t.Errorf("%s: %t, %+v by %d messages, want %t by %d", step.what, allowed, outs, far.asked-before,
+				step.allowed, step.messages)
 		}
 	}
 	if got := s.Status().Spared; got != 2 {
@@ -85,12 +90,17 @@ func TestRememberedDenialIsRight(t *testing.T) {
 	strict := take(t, 1, second, bucket.Strict, 0)
 	try(t, s, start, costing(strict, 9))
 	_, first := try(t, s, start, costing(strict, 3))
-	if want := (bucket.Outcome{Remaining: 1, RetryAfter: 2 * time.Second, ResetAfter: 9 * time.Second}); first[0] != want {
+	if want := (bucket.Outcome{Remaining: 1, RetryAfter: 2 * time.Second,
+		ResetAfter: 9 * time.Second}); first[0] != want {
 		t.Fatalf("denied: %+v, want %+v", first[0], want)
 	}
 	at := start + int64(600*time.Millisecond)
 	_, again := try(t, s, at, costing(strict, 4))
-	if want := (bucket.Outcome{Remaining: 1, RetryAfter: 2400 * time.Millisecond, ResetAfter: 8400 * time.Millisecond}); again[0] != want {
+	if want := (bucket.Outcome{
+		Remaining:  1,
+		RetryAfter: 2400 * time.Millisecond,
+		ResetAfter: 8400 * time.Millisecond,
+	}); again[0] != want {
 		t.Errorf("remembered: %+v, want %+v", again[0], want)
 	}
 }
@@ -101,7 +111,8 @@ func TestRememberedDenialForCenturies(t *testing.T) {
 	century := take(t, 1, rate.Limit{Tokens: 1, Per: 100 * 365 * 24 * time.Hour, Burst: 10}, bucket.Strict, 0)
 	try(t, s, start, costing(century, 10))
 	try(t, s, start, century)
-	if _, again := try(t, s, start, costing(century, 4)); again[0].RetryAfter != math.MaxInt64 || again[0].Remaining != 0 {
+	if _, again := try(t, s, start, costing(century, 4)); again[0].RetryAfter != math.MaxInt64 ||
+		again[0].Remaining != 0 {
 		t.Errorf("remembered: %+v, want the longest wait, and nothing left", again[0])
 	}
 }
@@ -122,7 +133,8 @@ func TestRememberedDenialIsForgotten(t *testing.T) {
 	deny()
 	moved := make([]int64, 1)
 	fill := bucket.Change{Key: strict.Key, Shape: strict.Shape, Reach: strict.Reach, Units: bucket.Fill}
-	if err := s.Correct(context.Background(), start, []bucket.Change{fill}, moved); err != nil || moved[0] != -10*strict.Shape.Unit {
+	if err := s.Correct(context.Background(), start, []bucket.Change{fill}, moved); err != nil ||
+		moved[0] != -10*strict.Shape.Unit {
 		t.Fatalf("Correct: %v, %d", err, moved[0])
 	}
 	if allowed, _ := try(t, s, start, strict); !allowed {
@@ -149,13 +161,15 @@ func TestAllOrNothing(t *testing.T) {
 	held, keeper := leases(t, func() int64 { return now })
 	far := newRemote(t)
 	s := open(t, scoped.Options{Strict: far, Leases: held})
-	local, leased, strict := take(t, 1, second, bucket.Local, 0), take(t, 2, second, bucket.Lease, 0), take(t, 3, second, bucket.Strict, 0)
+	local, leased, strict := take(t, 1, second, bucket.Local, 0), take(t, 2, second, bucket.Lease, 0),
+		take(t, 3, second, bucket.Strict, 0)
 	for range 10 {
 		if allowed, outs := try(t, s, now, local, leased, strict); !allowed {
 			t.Fatalf("%+v", outs)
 		}
 	}
-	all := []bucket.Take{take(t, 11, second, bucket.Local, 0), take(t, 12, second, bucket.Lease, 0), take(t, 13, second, bucket.Strict, 0)}
+	all := []bucket.Take{take(t, 11, second, bucket.Local, 0), take(t, 12, second, bucket.Lease, 0),
+		take(t, 13, second, bucket.Strict, 0)}
 	for i, empty := range []bucket.Take{local, leased, strict} {
 		for range 30 {
 			if allowed, _ := try(t, s, now, append(all[:len(all):len(all)], empty)...); allowed {
@@ -199,7 +213,8 @@ func TestALostRaceIsUndone(t *testing.T) {
 	now := start
 	held, keeper := leases(t, func() int64 { return now })
 	far := newRemote(t)
-	local, leased, strict := take(t, 1, second, bucket.Local, 0), take(t, 2, second, bucket.Lease, 0), take(t, 3, second, bucket.Strict, 0)
+	local, leased, strict := take(t, 1, second, bucket.Local, 0), take(t, 2, second, bucket.Lease, 0),
+		take(t, 3, second, bucket.Strict, 0)
 	rob := local
 	rob.Cost, rob.Reach = 10, 0
 	s := open(t, scoped.Options{Local: &raced{table(t), rob}, Strict: far, Leases: held})
@@ -226,7 +241,8 @@ func TestALostRaceIsUndone(t *testing.T) {
 // slow answers nobody until the context is done.
 type slow struct{ *remote }
 
-func (s slow) Attempt(ctx context.Context, _ int64, _ []bucket.Take, _ []bucket.Outcome) (bool, func(context.Context, int64), error) {
+func (s slow) Attempt(ctx context.Context, _ int64, _ []bucket.Take, _ []bucket.Outcome) (bool,
+	func(context.Context, int64), error) {
 	<-ctx.Done()
 	return false, nil, ctx.Err()
 }
@@ -257,14 +273,17 @@ func TestDeadline(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 			}
 			began := time.Now()
-			allowed, err := s.TryConsume(context.Background(), start+elapsed(), takes, make([]bucket.Outcome, len(takes)))
+			allowed, err := s.TryConsume(context.Background(), start+elapsed(), takes,
+				make([]bucket.Outcome, len(takes)))
 			if took := time.Since(began); allowed || !errors.Is(err, bucket.ErrLost) || took > 5*time.Millisecond {
 				t.Errorf("%t, %v after %v, want a denial and ErrLost after 5 ms", allowed, err, took)
 			}
 		}
 		// Five were not answered in more than 50 ms: from here on nobody waits.
 		began := time.Now()
-		if allowed, err := s.TryConsume(context.Background(), start+elapsed(), []bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1)); !allowed || err != nil || time.Since(began) != 0 {
+		if allowed, err := s.TryConsume(context.Background(), start+elapsed(),
+			[]bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1)); !allowed ||
+			err != nil || time.Since(began) != 0 {
 			t.Errorf("%t, %v after %v, want to pass at once", allowed, err, time.Since(began))
 		}
 		time.Sleep(time.Second) // until nothing is under way
@@ -285,7 +304,9 @@ func TestClientsWhoLeaveAreNoFault(t *testing.T) {
 		s := open(t, scoped.Options{Strict: slow{newRemote(t)}})
 		for range 50 {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-			if allowed, err := s.TryConsume(ctx, start, []bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)}, make([]bucket.Outcome, 1)); allowed || !errors.Is(err, context.DeadlineExceeded) {
+			if allowed, err := s.TryConsume(ctx, start,
+				[]bucket.Take{take(t, 1, second, bucket.Strict, bucket.LossOpen)},
+				make([]bucket.Outcome, 1)); allowed || !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("%t, %v", allowed, err)
 			}
 			cancel()

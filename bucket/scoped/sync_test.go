@@ -61,7 +61,12 @@ func synced(t testing.TB, o scoped.Options) (*scoped.Store, *report.Store, *remo
 	t.Helper()
 	far := newRemote(t)
 	c := &charger{far: far, last: map[uint64]uint64{}}
-	reports, err := report.New(report.Options{Authority: c, Interval: 10 * time.Second, Deadline: time.Minute, Now: func() int64 { return start }})
+	reports, err := report.New(report.Options{
+		Authority: c,
+		Interval:  10 * time.Second,
+		Deadline:  time.Minute,
+		Now:       func() int64 { return start },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +102,10 @@ func TestSyncAsksBeyondItsHeadroom(t *testing.T) {
 	c.failing(nil)
 	reports.Flush(t.Context())
 	asked := far.asked
-	if allowed, outs := try(t, s, start, one); allowed || far.asked != asked || outs[0].RetryAfter != 40*250*time.Millisecond+250*time.Millisecond {
-		t.Errorf("when all is told: %t, %+v after %d questions, want a denial without one, until 41 have drained", allowed, outs[0], far.asked-asked)
+	if allowed, outs := try(t, s, start, one); allowed || far.asked != asked ||
+		outs[0].RetryAfter != 40*250*time.Millisecond+250*time.Millisecond {
+		t.Errorf("when all is told: %t, %+v after %d questions, want a denial without one, until 41 have drained",
+			allowed, outs[0], far.asked-asked)
 	}
 	if got := s.Sharing().Envelope(wide, bucket.Sync); got.Burst != 100 || got.Excess != 80 {
 		t.Errorf("the envelope is %+v, want a burst of 100 and a headroom of 40 for each of two", got)
@@ -108,7 +115,8 @@ func TestSyncAsksBeyondItsHeadroom(t *testing.T) {
 // What another bucket denies takes nothing, whichever comes first.
 func TestSyncTakesAllOrNothing(t *testing.T) {
 	s, reports, far, _ := synced(t, scoped.Options{})
-	known, narrow, strict, lane := take(t, 1, wide, bucket.Sync, 0), take(t, 2, second, bucket.Local, 0), take(t, 3, second, bucket.Strict, 0), take(t, 4, wide, bucket.Sync, 0)
+	known, narrow, strict, lane := take(t, 1, wide, bucket.Sync, 0), take(t, 2, second, bucket.Local, 0),
+		take(t, 3, second, bucket.Strict, 0), take(t, 4, wide, bucket.Sync, 0)
 	shadow := lane
 	shadow.Shadow = true
 	for range 10 {
@@ -126,14 +134,16 @@ func TestSyncTakesAllOrNothing(t *testing.T) {
 		t.Errorf("%d pending, want 10", got)
 	}
 	asked := far.asked
-	if allowed, outs := try(t, s, start, costing(known, 91), costing(strict, 1), narrow); allowed || far.asked != asked || outs[0].Allowed || !outs[1].Unknown {
+	if allowed, outs := try(t, s, start, costing(known, 91), costing(strict, 1), narrow); allowed ||
+		far.asked != asked || outs[0].Allowed || !outs[1].Unknown {
 		t.Errorf("more than is known to be there: %t, %+v, want a denial that asks nobody", allowed, outs)
 	}
 	if allowed, outs := try(t, s, start, known, costing(shadow, 101)); !allowed || outs[1].Allowed {
 		t.Errorf("a shadow without room: %t, %+v, want it in nobody's way", allowed, outs)
 	}
 	outs := make([]bucket.Outcome, 2)
-	if allowed, err := s.Peek(context.Background(), start, []bucket.Take{known, costing(known, 95)}[:1], outs); !allowed || err != nil || outs[0].Remaining != 88 {
+	if allowed, err := s.Peek(context.Background(), start, []bucket.Take{known, costing(known, 95)}[:1],
+		outs); !allowed || err != nil || outs[0].Remaining != 88 {
 		t.Errorf("Peek = %t, %v, %+v, want 88 after one more of 89", allowed, err, outs[0])
 	}
 }
@@ -195,7 +205,8 @@ func TestSyncIsCorrected(t *testing.T) {
 func TestSyncOnAServer(t *testing.T) {
 	server := redistest.Start(t)
 	used := 0.0
-	for key := uint64(1); key <= 5 && used < 0.6; key++ { // a machine that is busy may hold up answers, but not each time
+	// a machine that is busy may hold up answers, but not each time
+	for key := uint64(1); key <= 5 && used < 0.6; key++ {
 		used = max(used, syncOnAServer(t, server, key))
 	}
 	if used < 0.6 {
@@ -227,17 +238,24 @@ func syncOnAServer(t *testing.T, server *redistest.Server, key uint64) (used flo
 		if err != nil {
 			t.Fatal(err)
 		}
-		if reports[i], err = report.New(report.Options{Authority: ledger, Gather: time.Millisecond, Deadline: time.Minute}); err != nil {
+		if reports[i], err = report.New(report.Options{Authority: ledger, Gather: time.Millisecond,
+			Deadline: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
-		stores[i] = open(t, scoped.Options{Strict: shared, Reports: reports[i], Replicas: func() int { return replicas }, Began: start})
+		stores[i] = open(t, scoped.Options{
+			Strict:   shared,
+			Reports:  reports[i],
+			Replicas: func() int { return replicas },
+			Began:    start,
+		})
 		callers.Go(func() {
 			again := time.NewTicker(time.Millisecond)
 			defer again.Stop()
 			for time.Since(began) < 2*time.Second {
 				<-again.C
 				now := time.Now()
-				allowed, err := stores[i].TryConsume(context.Background(), now.UnixNano(), []bucket.Take{one}, make([]bucket.Outcome, 1))
+				allowed, err := stores[i].TryConsume(context.Background(), now.UnixNano(), []bucket.Take{one},
+					make([]bucket.Outcome, 1))
 				if err != nil {
 					t.Error(err)
 					return
@@ -253,7 +271,9 @@ func syncOnAServer(t *testing.T, server *redistest.Server, key uint64) (used flo
 	}
 	callers.Wait()
 	most := stores[0].Sharing().Envelope(limit, bucket.Sync).Excess
-	way := one.Shape.Drained(longest)/one.Shape.Unit + 1 // what was admitted over a longer time is noted in a shorter one, if the first of it took longest
+	// what was admitted over a longer time is noted in a shorter one, if the first of it took
+	// longest
+	way := one.Shape.Drained(longest)/one.Shape.Unit + 1
 	if got := envelope.Excess(); got > most+way {
 		t.Errorf("%d tokens above burst and rate, want %d at most, and for the way %d", got, most, way)
 	}

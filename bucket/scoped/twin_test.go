@@ -60,7 +60,8 @@ func TestDecisionsAreThoseOfTheTwin(t *testing.T) {
 			local, far := table(t), newRemote(t)
 			s := open(t, scoped.Options{Local: local, Strict: far})
 			tw := twin{}
-			limits := []rate.Limit{second, {Tokens: 3, Per: time.Second, Burst: 5}, {Tokens: 1, Per: time.Minute, Burst: 4}}
+			limits := []rate.Limit{second, {Tokens: 3, Per: time.Second, Burst: 5},
+				{Tokens: 1, Per: time.Minute, Burst: 4}}
 			scopes := []bucket.Scope{bucket.Local, bucket.Split, bucket.Strict, bucket.Strict}
 			admitted := 0
 			for i := range 4000 {
@@ -220,7 +221,8 @@ func TestFailuresAnywhere(t *testing.T) {
 						sh := shapeOf(t, limit)
 						owed := max(0, books[n].lindley-sh.Drained(time.Duration(now-books[n].last)))
 						if want := (sh.Capacity - owed) / sh.Unit; outs[0].Remaining != want {
-							t.Fatalf("local bucket %d holds %d, want %d: a denied request was charged, or an admitted one was not", n, outs[0].Remaining, want)
+							t.Fatalf("local bucket %d holds %d, want %d: a denied request was charged, or an "+
+								"admitted one was not", n, outs[0].Remaining, want)
 						}
 					}
 				}

@@ -32,7 +32,8 @@ func splitServeMux(r Route) (method, host, path string, err error) {
 func oneHost(routes []route) error {
 	for _, r := range routes {
 		if r.host != routes[0].host {
-			return fmt.Errorf("servemux patterns %q and %q differ in their hosts %q and %q, want one: templates have no host, so give each its own list and limiter",
+			return fmt.Errorf("servemux patterns %q and %q differ in their hosts %q and %q, want one: templates "+
+				"have no host, so give each its own list and limiter",
 				routes[0].pattern, r.pattern, routes[0].host, r.host)
 		}
 	}
@@ -83,7 +84,10 @@ func chiPart(text string) (p part, end bool, err error) {
 		if isExpression {
 			p.wide = true
 			if closes+1 < len(left) {
-				return part{}, false, fmt.Errorf("parameter %q has an expression, and text after it, want none: chi lets it take slashes then", "{"+name+":"+expression+"}")
+				return part{}, false,
+					fmt.Errorf(
+						"parameter %q has an expression, and text after it, want none: chi lets it take slashes "+
+							"then", "{"+name+":"+expression+"}")
 			}
 		}
 		around, params = append(around, left[:opens]), append(params, safe(name))
@@ -95,7 +99,8 @@ func chiPart(text string) (p part, end bool, err error) {
 	if len(params) == 0 {
 		p := literalPart(text)
 		if p.prefix != text {
-			return part{}, false, fmt.Errorf("segment is %q, want only what needs no escape: chi compares the escapes of a client", text)
+			return part{}, false,
+				fmt.Errorf("segment is %q, want only what needs no escape: chi compares the escapes of a client", text)
 		}
 		p.wide = !unreserved(text)
 		return p, false, nil
@@ -134,7 +139,9 @@ func colonPart(text string, d Dialect) (p part, end bool, err error) {
 		p := literalPart(text)
 		if d == Echo {
 			if p.prefix != text {
-				return part{}, false, fmt.Errorf("segment is %q, want only what needs no escape: echo compares the escapes of a client", text)
+				return part{}, false,
+					fmt.Errorf("segment is %q, want only what needs no escape: echo compares the escapes of a client",
+						text)
 			}
 			p.wide = !unreserved(text)
 		}
@@ -142,7 +149,8 @@ func colonPart(text string, d Dialect) (p part, end bool, err error) {
 	case strings.ContainsAny(text[i+1:], ":*"):
 		return part{}, false, fmt.Errorf("segment is %q, want one parameter in it", text)
 	case text[i] == '*' && i > 0:
-		return part{}, false, fmt.Errorf("segment is %q, want * at its start: a template cannot end within a segment", text)
+		return part{}, false, fmt.Errorf("segment is %q, want * at its start: a template cannot end within a segment",
+			text)
 	case text[i] == '*' && d == Gin && text == "*":
 		return part{}, false, errors.New(`segment is "*", want a name after it`)
 	case text[i] == '*':
@@ -150,7 +158,12 @@ func colonPart(text string, d Dialect) (p part, end bool, err error) {
 	case i == len(text)-1:
 		return part{}, false, fmt.Errorf("segment is %q, want a name after the colon", text)
 	}
-	return part{kind: param, name: safe(text[i+1:]), prefix: canonical(text[:i]), wide: d == Echo && !unreserved(text[:i])}, false, nil
+	return part{
+		kind:   param,
+		name:   safe(text[i+1:]),
+		prefix: canonical(text[:i]),
+		wide:   d == Echo && !unreserved(text[:i]),
+	}, false, nil
 }
 
 // fiberPart reads plain text, :name, or * or + at the end. Fiber has more, such as several parameters in a
@@ -163,9 +176,11 @@ func fiberPart(text string) (p part, end bool, err error) {
 	case isParam && name != "" && unreserved(name) && !strings.ContainsAny(name, "-.~"):
 		return part{kind: param, name: safe(name)}, false, nil
 	case isParam:
-		return part{}, false, fmt.Errorf("segment is %q, want :name alone: no template has what fiber reads besides", text)
+		return part{}, false, fmt.Errorf("segment is %q, want :name alone: no template has what fiber reads besides",
+			text)
 	case !unreserved(text):
-		return part{}, false, fmt.Errorf("segment is %q, want letters, digits and - . _ ~ alone, :name, or * or + at the end", text)
+		return part{}, false,
+			fmt.Errorf("segment is %q, want letters, digits and - . _ ~ alone, :name, or * or + at the end", text)
 	}
 	return literalPart(text), false, nil
 }
@@ -185,14 +200,19 @@ func outOfOrder(routes []route) (faults []error) {
 		for i := range folded[:j] {
 			first, second := routes[i], routes[j]
 			pair := [2]string{first.pattern, second.pattern}
-			if first.method != second.method || first.shape() == second.shape() || first.pattern == second.pattern || reported[pair] || !overlap(folded[i].parts, folded[j].parts) {
+			if first.method != second.method || first.shape() == second.shape() || first.pattern == second.pattern ||
+				reported[pair] || !overlap(folded[i].parts, folded[j].parts) {
 				continue
 			}
 			switch {
 			case moreSpecific(folded[j], folded[i]) || first.bare && !second.bare:
-				faults = append(faults, fmt.Errorf("fiber pattern %q: %q stands before it, and serves paths of both: register the more specific one first", second.pattern, first.pattern))
+				faults = append(faults,
+					fmt.Errorf("fiber pattern %q: %q stands before it, and serves paths of both: register the more "+
+						"specific one first", second.pattern, first.pattern))
 			case !overlap(first.parts, second.parts):
-				faults = append(faults, fmt.Errorf("fiber pattern %q: it differs from %q, which stands before it, in letter case, want another path", second.pattern, first.pattern))
+				faults = append(faults,
+					fmt.Errorf("fiber pattern %q: it differs from %q, which stands before it, in letter case, want "+
+						"another path", second.pattern, first.pattern))
 			default:
 				continue
 			}
@@ -227,7 +247,9 @@ func takeSlashes(routes []route) (faults []error) {
 				continue
 			}
 			if p.prefix != "" {
-				faults = append(faults, fmt.Errorf("echo pattern %q: its parameter takes slashes too, because no route goes on behind it, want no text before it or another slash at the end", r.pattern))
+				faults = append(faults,
+					fmt.Errorf("echo pattern %q: its parameter takes slashes too, because no route goes on behind "+
+						"it, want no text before it or another slash at the end", r.pattern))
 			}
 			routes[n].parts = append(append([]part{}, r.parts[:i]...), part{kind: rest, name: p.name})
 		}
@@ -241,7 +263,8 @@ func endsInSlash(pattern string) bool { return len(pattern) > 1 && strings.HasSu
 func safe(name string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {
-		if '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || strings.IndexByte("_-[]", c) >= 0 || c == '.' && b.Len() > 0 {
+		if '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || strings.IndexByte("_-[]", c) >= 0 ||
+			c == '.' && b.Len() > 0 {
 			b.WriteByte(c)
 		} else {
 			b.WriteByte('_')

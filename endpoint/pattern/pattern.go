@@ -398,12 +398,15 @@ func (d Dialect) borrowed(routes []route) (faults []error) {
 		}
 		for _, other := range routes {
 			pair := [2]string{wide.pattern, other.pattern}
-			if wide.method != other.method || wide.pattern == other.pattern || reported[pair] || !moreSpecific(wide, other) || !overlap(wide.parts, other.parts) {
+			if wide.method != other.method || wide.pattern == other.pattern || reported[pair] ||
+				!moreSpecific(wide, other) || !overlap(wide.parts, other.parts) {
 				continue
 			}
 			reported[pair] = true
-			faults = append(faults, fmt.Errorf("%s pattern %q: a path may match its template %q although the router refuses it and serves %q: make them differ in a segment of plain text",
-				d, wide.pattern, wide.path(), other.pattern))
+			faults = append(faults,
+				fmt.Errorf("%s pattern %q: a path may match its template %q although the router refuses it and "+
+					"serves %q: make them differ in a segment of plain text",
+					d, wide.pattern, wide.path(), other.pattern))
 		}
 	}
 	return faults

@@ -24,18 +24,25 @@ func TestTemplates(t *testing.T) {
 		patterns []string
 		want     []string
 	}{
-		{pattern.ServeMux, []string{"GET /items/{id}", "POST /items", "GET /files/{path...}", "GET /{$}", "GET /old/{$}"},
+		{pattern.ServeMux, []string{"GET /items/{id}", "POST /items", "GET /files/{path...}", "GET /{$}",
+			"GET /old/{$}"},
 			[]string{"GET /items/{id}", "POST /items", "GET /files/{path...}", "GET /files", "GET /", "GET /old"}},
-		{pattern.ServeMux, []string{"GET api.example.com/items", "POST  api.example.com/items"}, []string{"GET /items", "POST /items"}},
+		{pattern.ServeMux, []string{"GET api.example.com/items", "POST  api.example.com/items"},
+			[]string{"GET /items", "POST /items"}},
 		{pattern.ServeMux, []string{"GET /static/", "GET /{x}"}, []string{"GET /static/{rest...}", "GET /{x}"}},
-		{pattern.ServeMux, []string{"GET /caf\u00e9", "GET /a%2fb/%7Bx%7D", "GET /%41/100%"}, []string{"GET /caf%C3%A9", "GET /a%2Fb/%7Bx%7D", "GET /A/100%25"}},
-		{pattern.Chi, []string{"/", "/items/{id:[0-9]{1,3}}", "/files/*", "/v{n}", "/by/{a}-{b}"}, []string{"GET /", "GET /items/{id}", "GET /files/{rest...}", "GET /files", "GET /v{n}", "GET /by/{a-b}"}},
+		{pattern.ServeMux, []string{"GET /caf\u00e9", "GET /a%2fb/%7Bx%7D", "GET /%41/100%"},
+			[]string{"GET /caf%C3%A9", "GET /a%2Fb/%7Bx%7D", "GET /A/100%25"}},
+		{pattern.Chi, []string{"/", "/items/{id:[0-9]{1,3}}", "/files/*", "/v{n}", "/by/{a}-{b}"},
+			[]string{"GET /", "GET /items/{id}", "GET /files/{rest...}", "GET /files", "GET /v{n}", "GET /by/{a-b}"}},
 		{pattern.Chi, []string{"/{id:[0-9]+}", "/{slug:[a-z]+}", "/new"}, []string{"GET /{id}", "GET /new"}},
 		{pattern.Chi, []string{`/{path:a/b|c}/x`}, []string{"GET /{path}/x"}},
-		{pattern.Fiber, []string{"/items/new", "/items/:id", "/files/*", "/more/+"}, []string{"GET /items/new", "GET /items/{id}", "GET /files/{rest...}", "GET /files", "GET /more/{rest...}", "GET /more"}},
-		{pattern.Gin, []string{"/items/:id", "/files/*path", "/user_:name/", "/x/:id.json"}, []string{"GET /items/{id}", "GET /files/{path...}", "GET /files", "GET /user_{name}", "GET /x/{id.json}"}},
+		{pattern.Fiber, []string{"/items/new", "/items/:id", "/files/*", "/more/+"}, []string{"GET /items/new",
+			"GET /items/{id}", "GET /files/{rest...}", "GET /files", "GET /more/{rest...}", "GET /more"}},
+		{pattern.Gin, []string{"/items/:id", "/files/*path", "/user_:name/", "/x/:id.json"},
+			[]string{"GET /items/{id}", "GET /files/{path...}", "GET /files", "GET /user_{name}", "GET /x/{id.json}"}},
 		{pattern.Echo, []string{"/items/:id", "/files/*", "/users/:id", "/users/:id/posts"},
-			[]string{"GET /items/{id...}", "GET /files/{rest...}", "GET /files", "GET /users/{id}", "GET /users/{id}/posts"}},
+			[]string{"GET /items/{id...}", "GET /files/{rest...}", "GET /files", "GET /users/{id}",
+				"GET /users/{id}/posts"}},
 		{pattern.Echo, []string{"/items/:id/"}, []string{"GET /items/{id}"}},
 	} {
 		method := "GET"
@@ -70,32 +77,41 @@ func TestTemplatesSaysWhatIsWrong(t *testing.T) {
 		patterns []string
 		want     string
 	}{
-		{pattern.ServeMux, []string{"GET a.com/x", "GET b.com/y"}, `servemux patterns "GET a.com/x" and "GET b.com/y" differ in their hosts "a.com" and "b.com", want one`},
+		{pattern.ServeMux, []string{"GET a.com/x", "GET b.com/y"},
+			`servemux patterns "GET a.com/x" and "GET b.com/y" differ in their hosts "a.com" and "b.com", want one`},
 		{pattern.ServeMux, []string{"GET /a{x}"}, `servemux pattern "GET /a{x}": segment is "a{x}", want {name} alone`},
 		{pattern.ServeMux, []string{"GET /{x...}/b"}, `"{x...}" stands before the end, want it last`},
 		{pattern.ServeMux, []string{"GET /a//b"}, `it holds an empty segment, want single slashes`},
 		{pattern.ServeMux, []string{"GET"}, `path is "GET", want one that starts with /`},
 		{pattern.ServeMux, []string{"GET /a/../b"}, `segment is "..", which no target keeps`},
 		{pattern.ServeMux, []string{"get /a"}, `method is "get", want "GET": methods are case-sensitive`},
-		{pattern.Chi, []string{"/a/{x:.+}.json"}, `chi pattern "/a/{x:.+}.json": parameter "{x:.+}" has an expression, and text after it, want none: chi lets it take slashes then`},
+		{pattern.Chi, []string{"/a/{x:.+}.json"},
+			`chi pattern "/a/{x:.+}.json": parameter "{x:.+}" has an expression, and text after it, want none: chi lets it take slashes then`},
 		{pattern.Chi, []string{"/a/{x"}, `its braces do not match, want {name}`},
 		{pattern.Chi, []string{"/a*"}, `segment is "a*", want * alone`},
 		{pattern.Chi, []string{"/*/b"}, `"*" stands before the end, want it last`},
 		{pattern.Chi, []string{"/{}"}, `segment is "{}", want a name in its braces`},
 		{pattern.Chi, []string{"/caf\u00e9"}, `want only what needs no escape: chi compares the escapes of a client`},
-		{pattern.Chi, []string{"/{id:[0-9]+}/x", "/*"}, `chi pattern "/{id:[0-9]+}/x": a path may match its template "/{id}/x" although the router refuses it and serves "/*": make them differ in a segment of plain text`},
-		{pattern.Chi, []string{"/{id}.json", "/{id}"}, `chi pattern "/{id}.json": a path may match its template "/{id}.json" although the router refuses it and serves "/{id}"`},
-		{pattern.Chi, []string{"/@me", "/{id}"}, `chi pattern "/@me": a path may match its template "/@me" although the router refuses it and serves "/{id}"`},
-		{pattern.Fiber, []string{"/items/:id", "/items/new"}, `fiber pattern "/items/new": "/items/:id" stands before it, and serves paths of both: register the more specific one first`},
-		{pattern.Fiber, []string{"/items/:id", "/Items/:id"}, `fiber pattern "/Items/:id": it differs from "/items/:id", which stands before it, in letter case, want another path`},
+		{pattern.Chi, []string{"/{id:[0-9]+}/x", "/*"},
+			`chi pattern "/{id:[0-9]+}/x": a path may match its template "/{id}/x" although the router refuses it and serves "/*": make them differ in a segment of plain text`},
+		{pattern.Chi, []string{"/{id}.json", "/{id}"},
+			`chi pattern "/{id}.json": a path may match its template "/{id}.json" although the router refuses it and serves "/{id}"`},
+		{pattern.Chi, []string{"/@me", "/{id}"},
+			`chi pattern "/@me": a path may match its template "/@me" although the router refuses it and serves "/{id}"`},
+		{pattern.Fiber, []string{"/items/:id", "/items/new"},
+			`fiber pattern "/items/new": "/items/:id" stands before it, and serves paths of both: register the more specific one first`},
+		{pattern.Fiber, []string{"/items/:id", "/Items/:id"},
+			`fiber pattern "/Items/:id": it differs from "/items/:id", which stands before it, in letter case, want another path`},
 		{pattern.Fiber, []string{"/items/:id?"}, `segment is ":id?", want :name alone`},
-		{pattern.Fiber, []string{"/a b"}, `segment is "a b", want letters, digits and - . _ ~ alone, :name, or * or + at the end`},
+		{pattern.Fiber, []string{"/a b"},
+			`segment is "a b", want letters, digits and - . _ ~ alone, :name, or * or + at the end`},
 		{pattern.Gin, []string{"/a/:"}, `gin pattern "/a/:": segment is ":", want a name after the colon`},
 		{pattern.Gin, []string{"/a/*"}, `segment is "*", want a name after it`},
 		{pattern.Gin, []string{"/a/:x:y"}, `segment is ":x:y", want one parameter in it`},
 		{pattern.Gin, []string{`/a/b\:c`}, `want no \`},
 		{pattern.Gin, []string{"/a/b*c"}, `segment is "b*c", want * at its start`},
-		{pattern.Echo, []string{"/a/b:x"}, `echo pattern "/a/b:x": its parameter takes slashes too, because no route goes on behind it`},
+		{pattern.Echo, []string{"/a/b:x"},
+			`echo pattern "/a/b:x": its parameter takes slashes too, because no route goes on behind it`},
 		{pattern.Echo, []string{"/*/b"}, `"*" stands before the end, want it last`},
 		{pattern.Echo, []string{"items"}, `path is "items", want one that starts with /`},
 	} {
@@ -125,13 +141,20 @@ func TestParse(t *testing.T) {
 			t.Errorf("docs/routers.md does not name the notation %v", d)
 		}
 	}
-	if _, err := pattern.Parse("mux"); err == nil || err.Error() != `dialect is "mux", want servemux, chi, gin, echo or fiber` {
+	if _, err := pattern.Parse("mux"); err == nil ||
+		err.Error() != `dialect is "mux", want servemux, chi, gin, echo or fiber` {
 		t.Errorf("Parse(mux) = %v, want an error with the names", err)
 	}
 }
 
 func FuzzTemplates(f *testing.F) {
-	for d, p := range map[pattern.Dialect]string{pattern.ServeMux: "GET x.com/a/{b...}\n/{$}", pattern.Chi: "/{a:[0-9]{2}}/*\n/{b}-c", pattern.Gin: "/:a/*b", pattern.Echo: "/a/:b\n/a/:b/c/*", pattern.Fiber: "/a/b\n/a/:b\n/c/*"} {
+	for d, p := range map[pattern.Dialect]string{
+		pattern.ServeMux: "GET x.com/a/{b...}\n/{$}",
+		pattern.Chi:      "/{a:[0-9]{2}}/*\n/{b}-c",
+		pattern.Gin:      "/:a/*b",
+		pattern.Echo:     "/a/:b\n/a/:b/c/*",
+		pattern.Fiber:    "/a/b\n/a/:b\n/c/*",
+	} {
 		f.Add(uint8(d), p)
 	}
 	f.Fuzz(func(t *testing.T, dialect uint8, text string) {

@@ -21,26 +21,37 @@ import (
 // seeds are answers of every shape.
 var seeds = []string{
 	ok,
-	"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\n\r\n",
-	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Other: 2\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n " +
+		"world\r\n0\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Other: " +
+		"2\r\n\r\n",
 	"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil it closes",
 	"HTTP/1.0 200 OK\r\nServer: old\r\n\r\nold",
 	"HTTP/1.1 204 No Content\r\nConnection: keep-alive\r\n\r\n",
 	"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\nEtag: \"a\"\r\n\r\n",
-	"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nX-A: 1\r\nx-a: 2\r\n\r\nno\n",
+	"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nX-A: 1\r\nx-a: " +
+		"2\r\n\r\nno\n",
 	"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 500\r\nContent-Length: 0\r\n\r\n",
 }
 
 // hostile are texts that are put into answers.
 var hostile = []string{
-	"Content-Length: 5\r\n", "Content-Length: +5\r\n", "Content-Length: 5, 5\r\n", "Content-Length: 05\r\n", "Content-Length:\r\n", "Content-Length: 99999999999999999999\r\n",
-	"Content-Length: -1\r\n", "Content-Length : 2\r\n", "content-length: 2\r\n", "Transfer-Encoding: chunked\r\n", "Transfer-Encoding: gzip, chunked\r\n",
-	"Transfer-Encoding: identity\r\n", "Transfer-Encoding: \tchunked \r\n", "Transfer-Encoding : chunked\r\n", "Transfer-Encoding:\x0bchunked\r\n", "TRANSFER-ENCODING: CHUNKED\r\n",
-	"Connection: close\r\n", "Connection: keep-alive, close\r\n", "Connection: x\r\n", "Trailer: Content-Length\r\n", "Pragma: no-cache\r\n",
-	" folded\r\n", "\tfolded\r\n", "X: a\x00b\r\n", "X: a\rb\r\n", "X: a\nY: b\r\n", "X\x00: a\r\n", ": none\r\n", "no colon\r\n", "X: \xff\xfe\r\n", "X_Y: 1\r\n",
-	"\n", "\r\n", "\r", "\r\n\r\n", "\x00", " ", "\t", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "HTTP/1.1 101 X\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n",
-	"HTTP/1.1 1000 X\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 200OK\r\n", "http/1.1 200 OK\r\n", "HTTP/1.1  200 OK\r\n", "HTTP/1.1 +20 OK\r\n",
-	"0\r\n\r\n", "0\r\nContent-Length: 3\r\n\r\n", "5\r\nhello\r\n", "5 \r\nhello\r\n", "0x5\r\nhello\r\n", "-1\r\n", "ffffffffffffffff\r\n", "1\r\nab\r\n", "5;a=\"\n\"\r\nhello\r\n", "5\nhello\n",
+	"Content-Length: 5\r\n", "Content-Length: +5\r\n", "Content-Length: 5, 5\r\n", "Content-Length: 05\r\n",
+	"Content-Length:\r\n", "Content-Length: 99999999999999999999\r\n",
+	"Content-Length: -1\r\n", "Content-Length : 2\r\n", "content-length: 2\r\n", "Transfer-Encoding: chunked\r\n",
+	"Transfer-Encoding: gzip, chunked\r\n",
+	"Transfer-Encoding: identity\r\n", "Transfer-Encoding: \tchunked \r\n", "Transfer-Encoding : chunked\r\n",
+	"Transfer-Encoding:\x0bchunked\r\n", "TRANSFER-ENCODING: CHUNKED\r\n",
+	"Connection: close\r\n", "Connection: keep-alive, close\r\n", "Connection: x\r\n", "Trailer: Content-Length\r\n",
+	"Pragma: no-cache\r\n",
+	" folded\r\n", "\tfolded\r\n", "X: a\x00b\r\n", "X: a\rb\r\n", "X: a\nY: b\r\n", "X\x00: a\r\n", ": none\r\n",
+	"no colon\r\n", "X: \xff\xfe\r\n", "X_Y: 1\r\n",
+	"\n", "\r\n", "\r", "\r\n\r\n", "\x00", " ", "\t", "HTTP/1.1 200 OK\r\n",
+	"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "HTTP/1.1 101 X\r\n\r\n", "HTTP/1.1 099 X\r\n\r\n",
+	"HTTP/1.1 1000 X\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 200OK\r\n", "http/1.1 200 OK\r\n",
+	"HTTP/1.1  200 OK\r\n", "HTTP/1.1 +20 OK\r\n",
+	"0\r\n\r\n", "0\r\nContent-Length: 3\r\n\r\n", "5\r\nhello\r\n", "5 \r\nhello\r\n", "0x5\r\nhello\r\n", "-1\r\n",
+	"ffffffffffffffff\r\n", "1\r\nab\r\n", "5;a=\"\n\"\r\nhello\r\n", "5\nhello\n",
 }
 
 // mutate changes an answer at random.
@@ -90,7 +101,8 @@ func byNetHTTP(text, method string) (got reading, err error) {
 		if len(response.TransferEncoding) > 0 {
 			header["Transfer-Encoding"] = response.TransferEncoding
 		}
-		return reading{response.StatusCode, header, response.ContentLength, string(body), response.Trailer, err != nil, string(left)}, nil
+		return reading{response.StatusCode, header, response.ContentLength, string(body), response.Trailer, err != nil,
+			string(left)}, nil
 	}
 }
 

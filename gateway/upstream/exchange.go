@@ -70,7 +70,8 @@ func (p *Pool) Do(ctx context.Context, q *Request, a *Answer) error {
 		}
 		a.pool, a.conn, a.ctx = p, c, ctx
 		a.head.reset()
-		a.ended, a.failed, a.stop, a.part, a.left, a.sending, a.Status, a.Trailer = false, nil, nil, chunkSize, 0, nil, 0, nil
+		a.ended, a.failed, a.stop, a.part, a.left, a.sending, a.Status, a.Trailer = false, nil, nil, chunkSize,
+			0, nil, 0, nil
 		answered, err := a.exchange(q)
 		if err == nil {
 			p.well(c.server)
@@ -129,7 +130,8 @@ func (a *Answer) exchange(q *Request) (answered bool, err error) {
 			break
 		}
 		if most -= a.head.size; interims == maxInterim || most <= 0 {
-			return true, malformed("more than %d answers of 1xx, or %d bytes of them, come before the answer", maxInterim, maxHead)
+			return true, malformed("more than %d answers of 1xx, or %d bytes of them, come before the answer",
+				maxInterim, maxHead)
 		}
 		interims++
 		if q.Interim != nil {

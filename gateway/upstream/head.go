@@ -120,7 +120,8 @@ func plain(value []byte) bool {
 // token says which bytes names are made of (RFC 9110 section 5.6.2).
 var token = func() (is [256]bool) {
 	for c := range is {
-		is[c] = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
+		is[c] = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
 	}
 	return is
 }()

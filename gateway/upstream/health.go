@@ -112,7 +112,8 @@ func (p *Pool) askOnce(ctx context.Context, s *server) error {
 			}
 		}
 	}
-	if _, err := fmt.Fprintf(c.Conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: headgate\r\nConnection: close\r\n\r\n", p.o.Health.Path, host); err != nil {
+	if _, err := fmt.Fprintf(c.Conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: headgate\r\nConnection: close\r\n\r\n",
+		p.o.Health.Path, host); err != nil {
 		return err
 	}
 	var h head

@@ -31,7 +31,8 @@ func serve(t testing.TB, say func(conn net.Conn, in *bufio.Reader, head string) 
 	return serveOn(t, "tcp", "127.0.0.1:0", say)
 }
 
-func serveOn(t testing.TB, network, address string, say func(conn net.Conn, in *bufio.Reader, head string) bool) *origin {
+func serveOn(t testing.TB, network, address string,
+	say func(conn net.Conn, in *bufio.Reader, head string) bool) *origin {
 	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -159,16 +160,24 @@ func TestAnswersThatEndTheConnection(t *testing.T) {
 		body   string
 		head   bool
 	}{
-		"close":                   {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", "ok", false},
-		"close among others":      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x, Close\r\n\r\nok", "ok", false},
-		"another option":          {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: upgrade\r\n\r\nok", "ok", false},
-		"HTTP/1.0":                {"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "ok", false},
-		"more than was announced": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "ok", false},
-		"more behind chunks":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "ok", false},
-		"204 with a body":         {"HTTP/1.1 204 No Content\r\nContent-Length: 44\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "", false},
-		"204 with chunks":         {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", false},
-		"304 with chunks":         {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", "", false},
-		"HEAD with a body":        {"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "", true},
+		"close": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", "ok", false},
+		"close among others": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x, Close\r\n\r\nok", "ok",
+			false},
+		"another option": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: upgrade\r\n\r\nok", "ok",
+			false},
+		"HTTP/1.0": {"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", "ok",
+			false},
+		"more than was announced": {
+			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "ok",
+			false},
+		"more behind chunks": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 " +
+			"200 OK\r\nContent-Length: 4\r\n\r\nevil", "ok", false},
+		"204 with a body": {
+			"HTTP/1.1 204 No Content\r\nContent-Length: 44\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" +
+				"evil", "", false},
+		"204 with chunks":  {"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", false},
+		"304 with chunks":  {"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", "", false},
+		"HEAD with a body": {"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := serve(t, always(c.answer))
@@ -189,7 +198,11 @@ func TestAnswersThatEndTheConnection(t *testing.T) {
 // TestWhatIsSaidUnasked: what comes on a connection after its answer is nobody's answer, nor is a
 // connection used that was closed. Both are found before the next request is sent, whatever its method.
 func TestWhatIsSaidUnasked(t *testing.T) {
-	for name, more := range map[string]string{"another answer": "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", "one byte": "H", "it is closed": ""} {
+	for name, more := range map[string]string{
+		"another answer": "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+		"one byte":       "H",
+		"it is closed":   "",
+	} {
 		t.Run(name, func(t *testing.T) {
 			said := make(chan struct{})
 			o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
@@ -204,7 +217,8 @@ func TestWhatIsSaidUnasked(t *testing.T) {
 			})
 			p := newPool(t, o)
 			for i := range int64(3) {
-				if _, body, err := send(context.Background(), p, &upstream.Request{Head: []byte(get)}); body != "ok" || err != nil {
+				if _, body, err := send(context.Background(), p, &upstream.Request{Head: []byte(get)}); body != "ok" ||
+					err != nil {
 					t.Fatalf("request %d: %q, %v", i, body, err)
 				}
 				said <- struct{}{}
@@ -250,7 +264,8 @@ func TestRetriesAskTheMethod(t *testing.T) {
 			}
 			_, _, err := send(context.Background(), p, q)
 			if (err != nil) != c.fails || errors.Is(err, upstream.ErrNotSent) || o.heads.Load() != c.served {
-				t.Errorf("%v, and the server read %d requests; want it to fail: %v, and %d", err, o.heads.Load(), c.fails, c.served)
+				t.Errorf("%v, and the server read %d requests; want it to fail: %v, and %d", err, o.heads.Load(),
+					c.fails, c.served)
 			}
 		})
 	}
@@ -264,7 +279,9 @@ func TestRetriesAskTheMethod(t *testing.T) {
 // Whoever leaves while a server is silent ends the request and its connection, at each stage.
 func TestClientsThatLeave(t *testing.T) {
 	for name, said := range map[string]string{
-		"before the answer": "", "in its head": "HTTP/1.1 200", "in its body": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234", "between chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n1234\r\n",
+		"before the answer": "", "in its head": "HTTP/1.1 200",
+		"in its body":    "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234",
+		"between chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n1234\r\n",
 	} {
 		for _, size := range []int{0, 8 << 10} { // longer heads are sent in another way
 			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
@@ -280,7 +297,8 @@ func TestClientsThatLeave(t *testing.T) {
 				ctx, leave := context.WithCancel(context.Background())
 				done := make(chan error)
 				go func() {
-					_, _, err := send(ctx, p, &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nHost: api\r\nX: " + strings.Repeat("x", size) + "\r\n\r\n")})
+					_, _, err := send(ctx, p, &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nHost: api\r\nX: " +
+						strings.Repeat("x", size) + "\r\n\r\n")})
 					done <- err
 				}()
 				<-arrived
@@ -299,7 +317,8 @@ func TestClientsThatLeave(t *testing.T) {
 
 // The head of an answer is waited for as long as Options say, whether bytes come or not; a body longer.
 func TestHeadersAreDueInTime(t *testing.T) {
-	for name, piece := range map[string]string{"silence": "", "a byte at a time": "x", "1xx": "HTTP/1.1 102 Processing\r\n\r\n"} {
+	for name, piece := range map[string]string{"silence": "", "a byte at a time": "x",
+		"1xx": "HTTP/1.1 102 Processing\r\n\r\n"} {
 		stop := make(chan struct{})
 		o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
 			if piece == "x" {
@@ -321,7 +340,11 @@ func TestHeadersAreDueInTime(t *testing.T) {
 		p := newPool(t, o, func(o *upstream.Options) { o.HeaderTimeout = 60 * time.Millisecond })
 		for _, q := range []*upstream.Request{
 			{Head: []byte(get)},
-			{Head: []byte("POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\n"), Body: strings.NewReader("body"), Length: 4},
+			{
+				Head:   []byte("POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\n"),
+				Body:   strings.NewReader("body"),
+				Length: 4,
+			},
 		} {
 			if _, _, err := send(context.Background(), p, q); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("%s: %v, want that it took too long", name, err)
@@ -419,10 +442,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := upstream.New(upstream.Options{
-		Servers: []upstream.Server{{Address: "api"}, {Address: "unix:"}, {Address: "a:1", Weight: -1}, {Address: "a:1"}}, HeaderTimeout: -1, MaxConns: -2,
+		Servers: []upstream.Server{{Address: "api"}, {Address: "unix:"}, {Address: "a:1", Weight: -1},
+			{Address: "a:1"}}, HeaderTimeout: -1, MaxConns: -2,
 		Health: upstream.Health{Path: "x y"},
 	})
-	for _, want := range []string{`address is "api"`, `address is "unix:"`, "weight -1", `"a:1", which is there twice`, "HeaderTimeout is -1ns", "MaxConns is -2", `Health.Path is "x y"`} {
+	for _, want := range []string{`address is "api"`, `address is "unix:"`, "weight -1", `"a:1", which is there twice`,
+		"HeaderTimeout is -1ns", "MaxConns is -2", `Health.Path is "x y"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
 		}

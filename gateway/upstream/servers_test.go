@@ -77,7 +77,8 @@ func (f *fleet) serve(c net.Conn, address string) {
 		if down {
 			return
 		}
-		if _, err := fmt.Fprintf(c, "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s", status, len(address), address); err != nil {
+		if _, err := fmt.Fprintf(c, "HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s", status, len(address),
+			address); err != nil {
 			return
 		}
 	}
@@ -94,7 +95,10 @@ func TestRequestsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		f.hold = make(chan struct{})
-		p, err := upstream.New(upstream.Options{Servers: []upstream.Server{{Address: "a:1", Weight: 3}, {Address: "b:1"}, {Address: "c:1"}}, Dial: f.dial})
+		p, err := upstream.New(upstream.Options{
+			Servers: []upstream.Server{{Address: "a:1", Weight: 3}, {Address: "b:1"}, {Address: "c:1"}},
+			Dial:    f.dial,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +198,8 @@ func TestHealthIsAskedFor(t *testing.T) {
 			after  time.Duration
 			up     string
 		}{
-			{200, 3500 * time.Millisecond, "true true"}, {503, 2 * time.Second, "true true"}, {503, time.Second, "false true"},
+			{200, 3500 * time.Millisecond, "true true"}, {503, 2 * time.Second, "true true"},
+			{503, time.Second, "false true"},
 			{200, time.Second, "false true"}, {503, time.Second, "false true"}, {302, 2 * time.Second, "true true"},
 		}
 		for i, s := range steps {
@@ -225,7 +230,11 @@ func TestHealthIsAskedFor(t *testing.T) {
 func TestIdleConnectionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
-		p, err := upstream.New(upstream.Options{Servers: []upstream.Server{{Address: "a:1"}}, Dial: f.dial, IdleTimeout: time.Minute})
+		p, err := upstream.New(upstream.Options{
+			Servers:     []upstream.Server{{Address: "a:1"}},
+			Dial:        f.dial,
+			IdleTimeout: time.Minute,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,8 +274,9 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -296,9 +306,10 @@ func TestTLS(t *testing.T) {
 		conns   int64
 		fails   bool
 	}{
-		"1.3":                {tls.VersionTLS13, "api.internal", []tls.Certificate{gate}, "", 1, false},
-		"1.2":                {tls.VersionTLS12, "api.internal", []tls.Certificate{gate}, "", 1, false},
-		"another answer":     {tls.VersionTLS13, "api.internal", []tls.Certificate{gate}, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", 4, false},
+		"1.3": {tls.VersionTLS13, "api.internal", []tls.Certificate{gate}, "", 1, false},
+		"1.2": {tls.VersionTLS12, "api.internal", []tls.Certificate{gate}, "", 1, false},
+		"another answer": {tls.VersionTLS13, "api.internal", []tls.Certificate{gate},
+			"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", 4, false},
 		"another name":       {tls.VersionTLS13, "other.internal", []tls.Certificate{gate}, "", 0, true},
 		"no own certificate": {tls.VersionTLS12, "api.internal", nil, "", 0, true},
 	} {
@@ -307,8 +318,12 @@ func TestTLS(t *testing.T) {
 			_ = o.Close()
 			o = &origin{Listener: mustListen(t)}
 			secure := tls.NewListener(o.Listener, &tls.Config{
-				Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: signers, MaxVersion: c.version, NextProtos: []string{"http/1.1"},
-				GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { names.Store(hello.ServerName); return nil, nil },
+				Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: signers,
+				MaxVersion: c.version, NextProtos: []string{"http/1.1"},
+				GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+					names.Store(hello.ServerName)
+					return nil, nil
+				},
 			})
 			go func() {
 				for {
@@ -388,7 +403,8 @@ func TestBodies(t *testing.T) {
 		})
 		p := newPool(t, o)
 		q := &upstream.Request{
-			Head: []byte("POST / HTTP/1.1\r\nHost: a\r\n" + c.head + "\r\n"), Body: strings.NewReader(c.body), Length: c.length, Expect: c.head != "",
+			Head: []byte("POST / HTTP/1.1\r\nHost: a\r\n" + c.head + "\r\n"), Body: strings.NewReader(c.body),
+			Length: c.length, Expect: c.head != "",
 		}
 		_, _, err := send(context.Background(), p, q)
 		if (err != nil) != c.fails || c.fails && !errors.Is(err, upstream.ErrBody) {

@@ -156,7 +156,10 @@ func (r *reader) code(name string) (uint16, error) {
 		return code, nil
 	}
 	if !validName(name) {
-		return 0, fmt.Errorf("region is %s, want 1 to %d letters, digits and hyphens, or -, ZZ or nothing where it is unknown", quote(name), maxName)
+		return 0,
+			fmt.Errorf(
+				"region is %s, want 1 to %d letters, digits and hyphens, or -, ZZ or nothing where it is unknown",
+				quote(name), maxName)
 	}
 	if len(r.names) > maxRegions {
 		return 0, fmt.Errorf("region %s is one more than %d", name, maxRegions)

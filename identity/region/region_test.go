@@ -187,13 +187,21 @@ func TestFilesMayInterleave(t *testing.T) {
 	a := write("a.csv", "2.0.0.0,2.0.0.255,FR\r\n2001:db8::,2001:db8::ff,DE\r\n1.0.0.0,1.0.0.255,AU")
 	b := write("b.csv", "1.0.1.0,1.0.1.255,AU\n2001:db8::100,2001:db8::1ff,FR\n")
 	table := load(t, a, b)
-	for in, want := range map[string]string{"1.0.0.9": "AU", "1.0.1.9": "AU", "2.0.0.9": "FR", "2001:db8::9": "DE", "2001:db8::109": "FR", "1.0.2.0": ""} {
+	for in, want := range map[string]string{
+		"1.0.0.9":       "AU",
+		"1.0.1.9":       "AU",
+		"2.0.0.9":       "FR",
+		"2001:db8::9":   "DE",
+		"2001:db8::109": "FR",
+		"1.0.2.0":       "",
+	} {
 		if got := table.Region(netip.MustParseAddr(in)); got != want {
 			t.Errorf("Region(%s) = %q, want %q", in, got, want)
 		}
 	}
 	_, err := region.Load(a, write("c.csv", "1.0.0.128,1.0.2.0,CN\n"))
-	if err == nil || !strings.Contains(err.Error(), "c.csv:1: the range from 1.0.0.128 overlaps that of ") || !strings.Contains(err.Error(), "a.csv:3, from 1.0.0.0 to 1.0.0.255") {
+	if err == nil || !strings.Contains(err.Error(), "c.csv:1: the range from 1.0.0.128 overlaps that of ") ||
+		!strings.Contains(err.Error(), "a.csv:3, from 1.0.0.0 to 1.0.0.255") {
 		t.Errorf("Load of files that overlap = %v, want both lines", err)
 	}
 }
@@ -204,7 +212,8 @@ func TestFaults(t *testing.T) {
 		{"comments alone", "# nothing\n", "t.csv: has no range"},
 		{"two fields", "1.0.0.0,1.0.0.255", `t.csv:1: "1.0.0.0,1.0.0.255" is not first,last,region`},
 		{"four fields", "1.0.0.0,1.0.0.255,AU,x", `t.csv:1: region is "AU,x", want 1 to 16 letters`},
-		{"a heading", "start,end,country", `t.csv:1: "start" is no address, want one such as 1.0.0.0 or 2001:db8::; "end" is no address`},
+		{"a heading", "start,end,country",
+			`t.csv:1: "start" is no address, want one such as 1.0.0.0 or 2001:db8::; "end" is no address`},
 		{"numbers", "16777216,16777471,AU", `t.csv:1: "16777216" is no address`},
 		{"quotes", `"1.0.0.0","1.0.0.255","AU"`, `is no address`},
 		{"a prefix", "1.0.0.0/24,1.0.0.255,AU", `"1.0.0.0/24" is no address`},
@@ -214,14 +223,17 @@ func TestFaults(t *testing.T) {
 		{"mapped", "::ffff:1.0.0.0,::ffff:1.0.0.255,AU", `"::ffff:1.0.0.0" is no address`},
 		{"two families", "1.0.0.0,2001:db8::,AU", "begins at 1.0.0.0 and ends at 2001:db8::, want one family"},
 		{"backwards", "1.0.0.255,1.0.0.0,AU", "begins at 1.0.0.255 and ends before, at 1.0.0.0"},
-		{"overlap", "1.0.0.0,1.0.0.255,AU\n1.0.0.255,1.0.1.0,CN", "t.csv:2: the range from 1.0.0.255 overlaps that of t.csv:1, from 1.0.0.0 to 1.0.0.255"},
+		{"overlap", "1.0.0.0,1.0.0.255,AU\n1.0.0.255,1.0.1.0,CN",
+			"t.csv:2: the range from 1.0.0.255 overlaps that of t.csv:1, from 1.0.0.0 to 1.0.0.255"},
 		{"twice", "1.0.0.0,1.0.0.255,AU\n1.0.0.0,1.0.0.255,AU", "t.csv:2: the range from 1.0.0.0 overlaps"},
 		{"overlap of IPv6", "::1:0,::2:0,AU\n::,::1:0,AU", "t.csv:1: the range from ::1:0 overlaps that of t.csv:2"},
 		{"a long region", "1.0.0.0,1.0.0.255,AAAAAAAAAAAAAAAAA", "want 1 to 16 letters"},
 		{"a region of other bytes", "1.0.0.0,1.0.0.255,\x1b[31m", `region is "\x1b[31m"`},
 		{"a region called unknown", "1.0.0.0,1.0.0.255,Unknown", `region is "Unknown"`},
-		{"a long region of other letters", "1.0.0.0,1.0.0.255," + strings.Repeat("x", 59) + "ää", `region is "` + strings.Repeat("x", 59) + `…", want`},
-		{"a long line", "1.0.0.0,1.0.0.255,AU\n" + strings.Repeat("x", 2000), "t.csv:2: the line has more than 1024 bytes"},
+		{"a long region of other letters", "1.0.0.0,1.0.0.255," + strings.Repeat("x", 59) + "ää",
+			`region is "` + strings.Repeat("x", 59) + `…", want`},
+		{"a long line", "1.0.0.0,1.0.0.255,AU\n" + strings.Repeat("x", 2000),
+			"t.csv:2: the line has more than 1024 bytes"},
 		{"all of them", strings.Repeat("x\n", 20), "t.csv:10: \"x\" is not first,last,region\nt.csv: and perhaps more"},
 	} {
 		_, err := region.Parse("t.csv", strings.NewReader(c.text))
@@ -233,13 +245,15 @@ func TestFaults(t *testing.T) {
 	for i := range 4097 {
 		fmt.Fprintf(&many, "1.0.%d.%d,1.0.%d.%d,r%d\n", i>>8, i&255, i>>8, i&255, i)
 	}
-	if _, err := region.Parse("t.csv", strings.NewReader(many.String())); err == nil || !strings.Contains(err.Error(), "t.csv:4097: region r4096 is one more than 4096") {
+	if _, err := region.Parse("t.csv", strings.NewReader(many.String())); err == nil ||
+		!strings.Contains(err.Error(), "t.csv:4097: region r4096 is one more than 4096") {
 		t.Errorf("4097 regions: Parse = %v, want that it is one too many", err)
 	}
 	if _, err := region.Load(); err == nil || !strings.Contains(err.Error(), "0 files, want 1 to 64") {
 		t.Errorf("Load() = %v", err)
 	}
-	if _, err := region.Load("testdata/absent.csv", "testdata/ORIGIN.md"); err == nil || !strings.Contains(err.Error(), "absent.csv") || !strings.Contains(err.Error(), "ORIGIN.md:3") {
+	if _, err := region.Load("testdata/absent.csv", "testdata/ORIGIN.md"); err == nil ||
+		!strings.Contains(err.Error(), "absent.csv") || !strings.Contains(err.Error(), "ORIGIN.md:3") {
 		t.Errorf("Load of two faulty files = %v, want both", err)
 	}
 }
@@ -251,13 +265,16 @@ func TestBrokenCompression(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"cut off": whole[:len(whole)/2], "no checksum": whole[:len(whole)-4], "header alone": whole[:3], "garbage": append([]byte{0x1f, 0x8b}, "garbage"...),
+		"cut off": whole[:len(whole)/2], "no checksum": whole[:len(whole)-4], "header alone": whole[:3],
+		"garbage": append([]byte{0x1f, 0x8b}, "garbage"...),
 	} {
-		if _, err := region.Parse("t.csv.gz", bytes.NewReader(content)); err == nil || !strings.HasPrefix(err.Error(), "t.csv.gz") {
+		if _, err := region.Parse("t.csv.gz", bytes.NewReader(content)); err == nil ||
+			!strings.HasPrefix(err.Error(), "t.csv.gz") {
 			t.Errorf("%s: Parse = %v, want an error that names the file", name, err)
 		}
 	}
-	if _, err := region.Parse("t.csv", io.MultiReader(strings.NewReader("1.0.0.0,1.0.0.255,AU\n"), errReader{})); !errors.Is(err, errBroken) {
+	if _, err := region.Parse("t.csv", io.MultiReader(strings.NewReader("1.0.0.0,1.0.0.255,AU\n"),
+		errReader{})); !errors.Is(err, errBroken) {
 		t.Errorf("Parse of a broken disk = %v, want its error", err)
 	}
 }
@@ -343,7 +360,8 @@ func BenchmarkLoad(b *testing.B) {
 // within reports whether two addresses are of one network that is nobody's on
 // the Internet.
 func within(first, last netip.Addr) bool {
-	for _, text := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "169.254.0.0/16", "fc00::/7", "fe80::/10", "::1/128"} {
+	for _, text := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "169.254.0.0/16",
+		"fc00::/7", "fe80::/10", "::1/128"} {
 		if p := netip.MustParsePrefix(text); p.Contains(first) && p.Contains(last) {
 			return true
 		}
@@ -363,8 +381,10 @@ func TestOwnNetworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"10.0.0.0": "EU", "10.0.0.7": "EU", "::ffff:10.0.0.255": "EU", "10.0.1.0": "", "10.0.2.1": "AP", "10.0.3.1": "", "10.0.4.1": "",
-		"9.1.1.1": "US", "11.0.0.1": "US", "172.15.0.1": "US", "172.16.0.1": "", "127.0.0.1": "", "fd00::1": "EU", "fd01::1": "", "fe80::1%eth0": "EU",
+		"10.0.0.0": "EU", "10.0.0.7": "EU", "::ffff:10.0.0.255": "EU", "10.0.1.0": "", "10.0.2.1": "AP", "10.0.3.1": "",
+		"10.0.4.1": "",
+		"9.1.1.1":  "US", "11.0.0.1": "US", "172.15.0.1": "US", "172.16.0.1": "", "127.0.0.1": "", "fd00::1": "EU",
+		"fd01::1": "", "fe80::1%eth0": "EU",
 	} {
 		if got := table.Region(netip.MustParseAddr(text)); got != want {
 			t.Errorf("Region(%s) = %q, want %q", text, got, want)

@@ -114,7 +114,8 @@ func (s *Server) Serve(l net.Listener) error {
 
 // isShort reports whether accept(2) failed for want of descriptors or memory, which passes.
 func isShort(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOBUFS) ||
+		errors.Is(err, syscall.ENOMEM)
 }
 
 func (s *Server) admit(c *Conn) (Why, bool) {

@@ -16,8 +16,10 @@ type Context struct {
 	parent context.Context
 	limit  time.Time
 
-	mu    sync.Mutex
-	whole context.Context    // what it is to those who do not know the type; nil before one asks. Guarded by mu, as are both others
+	mu sync.Mutex
+	// what it is to those who do not know the type; nil before one asks. Guarded by mu, as are both
+	// others
+	whole context.Context
 	end   context.CancelFunc // ends whole
 	ended bool
 }

@@ -73,7 +73,8 @@ func TestAsTheLibrarys(t *testing.T) {
 						t.Error("it is not done")
 					}
 					if context.Cause(own) != context.Cause(twin) || own.Value(name{}) != "theirs" {
-						t.Errorf("cause %v and value %v, want %v and the parent's", context.Cause(own), own.Value(name{}), context.Cause(twin))
+						t.Errorf("cause %v and value %v, want %v and the parent's", context.Cause(own),
+							own.Value(name{}), context.Cause(twin))
 					}
 				})
 			})

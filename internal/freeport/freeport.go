@@ -29,7 +29,8 @@ var (
 	tried atomic.Uint32
 )
 
-var errNone = errors.New("no port of the loopback is free: want one from 10000 to 19999, and with it the one that is 10000 above")
+var errNone = errors.New(
+	"no port of the loopback is free: want one from 10000 to 19999, and with it the one that is 10000 above")
 
 // Pick returns a port of 127.0.0.1 on which nobody listens, nor on the one that is 10,000 above, as
 // a member of a Redis cluster needs. It is another one each time, until it has been through all of

@@ -51,7 +51,8 @@ func (table *Table) Check(t *testing.T) {
 			case own && !slices.Contains(may, inside):
 				t.Errorf("package %q imports %q, want only %q: data flows one way", name, path, may)
 			case !own && !standard(path) && !begins(path, table.Free) && !begins(path, table.Foreign[name]):
-				t.Errorf("package %q imports %q, want the standard library and only %q besides", name, path, table.Foreign[name])
+				t.Errorf("package %q imports %q, want the standard library and only %q besides", name, path,
+					table.Foreign[name])
 			}
 		}
 	}

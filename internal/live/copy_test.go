@@ -186,7 +186,8 @@ func TestEmptiedBeforeTheStart(t *testing.T) {
 	check := func(what string, v *live.Value[string, string], want string, emptied bool) {
 		t.Helper()
 		s := v.Status()
-		if got := get(v); got != want || s.Emptied != emptied || s.FromDisk != emptied || (s.LastError == "texts: empty by accident") != emptied {
+		if got := get(v); got != want || s.Emptied != emptied || s.FromDisk != emptied ||
+			(s.LastError == "texts: empty by accident") != emptied {
 			t.Errorf("%s: %q in force, %+v, want %q and Emptied %v", what, got, s, want, emptied)
 		}
 	}
@@ -227,7 +228,8 @@ func TestEmptiedBeforeTheStart(t *testing.T) {
 	if err := os.WriteFile(path, []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v, err = start(fixed("", "7"), true); err == nil || !strings.Contains(err.Error(), "whether it was before is unknown") || get(v) != "-" {
+	if v, err = start(fixed("", "7"), true); err == nil ||
+		!strings.Contains(err.Error(), "whether it was before is unknown") || get(v) != "-" {
 		t.Errorf("Start beside a copy that cannot be read = %v, %q in force, want an error and nothing", err, get(v))
 	}
 	if err := os.Remove(path); err != nil {

@@ -52,7 +52,8 @@ func (v *Value[D, T]) compareWithCopy(doc D) error {
 		return nil // there never was one, or somebody means to begin anew
 	}
 	if err != nil {
-		return fmt.Errorf("%s: the document is empty, and whether it was before is unknown, want the last good copy readable, or removed to begin with none: %w", v.o.Name, err)
+		return fmt.Errorf("%s: the document is empty, and whether it was before is unknown, want the last good "+
+			"copy readable, or removed to begin with none: %w", v.o.Name, err)
 	}
 	return nil
 }

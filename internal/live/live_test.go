@@ -157,17 +157,24 @@ func TestRunSurvivesAnything(t *testing.T) {
 			want  string
 			error string
 		}{
-			{"panic in Version", func() { panics.Store(true) }, time.Second, "good", "texts: look for changes: panic: version"},
+			{"panic in Version", func() { panics.Store(true) }, time.Second, "good",
+				"texts: look for changes: panic: version"},
 			{"it stops", func() { panics.Store(false) }, time.Second, "good", ""},
 			{"panic in Build", func() { doc, version = "panic", "2" }, time.Second, "good", "texts: panic: build"},
 			{"nothing built", func() { doc, version = "nil", "3" }, time.Second, "good", "texts: built nothing"},
 			{"refused", func() { doc, version = "bad", "4" }, 5 * time.Second, "good", "texts: bad text"},
 			{"good again", func() { doc, version = "better", "5" }, time.Second, "better", ""},
-			{"no answer", func() { hang.Store(true); version = "6" }, 11 * time.Second, "better", "texts: load: nothing came for 10s"},
+			{"no answer", func() {
+				hang.Store(true)
+				version = "6"
+			}, 11 * time.Second, "better", "texts: load: nothing came for 10s"},
 			{"an answer", func() { hang.Store(false); doc = "best" }, 11 * time.Second, "best", ""},
 			{"the clock panics", func() { brokenClock.Store(true) }, 3 * time.Second, "best", "unknown"},
 			{"the clock mends", func() { brokenClock.Store(false) }, time.Second, "best", ""},
-			{"at fault for good", func() { version = "7"; loadFails.Store(&away) }, 3 * time.Second, "best", "texts: load: no such text"},
+			{"at fault for good", func() {
+				version = "7"
+				loadFails.Store(&away)
+			}, 3 * time.Second, "best", "texts: load: no such text"},
 			{"gone back", func() { version = "6"; loadFails.Store(nil) }, time.Second, "best", ""},
 		}
 		for _, step := range steps {
@@ -260,7 +267,8 @@ func TestWakeLooksAtOnce(t *testing.T) {
 		<-time.After(time.Hour)
 		synctest.Wait()
 		if get(v) != "c" || looks != 2 {
-			t.Errorf("%q in force after %d looks, want c after 2: one for the hint, one for the interval", get(v), looks)
+			t.Errorf("%q in force after %d looks, want c after 2: one for the hint, one for the interval",
+				get(v), looks)
 		}
 	})
 }
@@ -308,7 +316,8 @@ func TestWakeWaitsForOthers(t *testing.T) {
 					latest = max(latest, (<-asked).Sub(told))
 				}
 				if latest > tt.most || latest < tt.most*3/4 {
-					t.Errorf("the latest of 200 looks came %v after the hint, want a little less than %v", latest, tt.most)
+					t.Errorf("the latest of 200 looks came %v after the hint, want a little less than %v",
+						latest, tt.most)
 				}
 			})
 		})
@@ -393,7 +402,8 @@ func TestSpread(t *testing.T) {
 			fewest = min(fewest, n)
 		}
 		if most > 3 || fewest < 60 {
-			t.Errorf("up to %d replicas asked at one moment, want 3 at most; one asked %d times in a minute, want 60 or more", most, fewest)
+			t.Errorf("up to %d replicas asked at one moment, want 3 at most; one asked %d times in a minute, want "+
+				"60 or more", most, fewest)
 		}
 	})
 }

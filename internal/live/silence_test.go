@@ -23,7 +23,8 @@ func TestSilenceIsBoundedNotTheLoad(t *testing.T) {
 		{"quick", []time.Duration{s}, s, "loaded", ""},
 		{"slow, and it gets on", []time.Duration{29 * s, 29 * s, 29 * s, 29 * s, 29 * s}, 145 * s, "loaded", ""},
 		{"silent from the start", []time.Duration{time.Hour}, 30 * s, "-", "texts: load: nothing came for 30s"},
-		{"silent in its middle", []time.Duration{20 * s, 20 * s, time.Hour, s}, 70 * s, "-", "texts: load: nothing came for 30s"},
+		{"silent in its middle", []time.Duration{20 * s, 20 * s, time.Hour, s}, 70 * s, "-",
+			"texts: load: nothing came for 30s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +98,8 @@ func TestLaterLoadsRest(t *testing.T) {
 			{"first", v.Start, []time.Duration{ms, 3 * ms, ms}, 5 * ms},
 			{"later", v.Reload, []time.Duration{ms, 3 * ms, ms}, 5*ms + 3*ms},
 			{"in small pieces", v.Reload, []time.Duration{ms / 4, ms / 4, ms / 4, ms / 4, ms / 2}, 3*ms/2 + ms},
-			{"later, of a slow source", v.Reload, []time.Duration{20 * time.Second, 29 * time.Second}, 49*time.Second + 2*ms},
+			{"later, of a slow source", v.Reload, []time.Duration{20 * time.Second, 29 * time.Second},
+				49*time.Second + 2*ms},
 		} {
 			work = tt.work
 			began := time.Now()

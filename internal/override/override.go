@@ -24,7 +24,8 @@ func Of(name string) Kind {
 		return Plain
 	}
 	if first, second := folded(name[0]), folded(name[1]); first != 'x' || second != '-' {
-		if Alike(name, "path-info") || Alike(name, "script-name") || Alike(name, "request-uri") { // gunicorn reads these
+		// gunicorn reads these
+		if Alike(name, "path-info") || Alike(name, "script-name") || Alike(name, "request-uri") {
 			return Overriding
 		}
 		if len(name) < len("http-method") || strings.IndexByte("hHmM_-", name[0]) < 0 {
@@ -54,7 +55,8 @@ func Lower(buf []byte, name string) string {
 // ofX is Of for names that begin with X-, and rest is what follows.
 func ofX(rest string) Kind {
 	switch {
-	case strings.Contains(rest, "method-override"), strings.Contains(rest, "override-method"), strings.HasPrefix(rest, "http-method"), rest == "method":
+	case strings.Contains(rest, "method-override"), strings.Contains(rest, "override-method"),
+		strings.HasPrefix(rest, "http-method"), rest == "method":
 		return Overriding
 	case rest == "path-info", rest == "script-name", rest == "request-uri", rest == "url", rest == "uri",
 		strings.HasPrefix(rest, "invoke-"), strings.HasPrefix(rest, "middleware-"): // the last two are Next.js's
@@ -62,15 +64,17 @@ func ofX(rest string) Kind {
 	case slices.ContainsFunc(beforeTargets, func(prefix string) bool { return strings.HasPrefix(rest, prefix) }) &&
 		slices.ContainsFunc(targets, func(suffix string) bool { return strings.HasSuffix(rest, suffix) }):
 		return Overriding
-	case strings.HasPrefix(rest, "forwarded-"), strings.HasPrefix(rest, "original-forwarded-"), rest == "original-host", rest == "host", strings.HasSuffix(rest, "-host-override"):
+	case strings.HasPrefix(rest, "forwarded-"), strings.HasPrefix(rest, "original-forwarded-"), rest == "original-host",
+		rest == "host", strings.HasSuffix(rest, "-host-override"):
 		return OfProxies
 	}
 	return Plain
 }
 
 var (
-	beforeTargets = []string{"original-", "rewrite-", "rewritten-", "forwarded-", "envoy-original-", "matched-", "proxy-"}
-	targets       = []string{"-url", "-uri", "-path", "-method", "-query"}
+	beforeTargets = []string{"original-", "rewrite-", "rewritten-", "forwarded-", "envoy-original-",
+		"matched-", "proxy-"}
+	targets = []string{"-url", "-uri", "-path", "-method", "-query"}
 )
 
 // Alike reports whether some server may take one field for the other.

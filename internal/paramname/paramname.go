@@ -49,7 +49,8 @@ func Odd(name []byte) bool {
 // same compares names without letter case, spaces at their ends, and what tells the bytes of underscores from _.
 func same(a, b []byte, underscores string) bool {
 	var spaceA, spaceB [Most]byte
-	return bytes.EqualFold(mangle(append(spaceA[:0], bytes.Trim(a, " ")...), underscores), mangle(append(spaceB[:0], bytes.Trim(b, " ")...), underscores))
+	return bytes.EqualFold(mangle(append(spaceA[:0], bytes.Trim(a, " ")...), underscores),
+		mangle(append(spaceB[:0], bytes.Trim(b, " ")...), underscores))
 }
 
 func mangle(name []byte, underscores string) []byte {

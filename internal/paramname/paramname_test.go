@@ -14,11 +14,13 @@ func TestAlike(t *testing.T) {
 	}{
 		{
 			"action",
-			"Action [action] [action]x [action]z[0] [action]. [[action]] []action ]action action] action[] action[0] action[x]y action]x .action action.x action.x[0] ~action action~ action\x00x",
+			"Action [action] [action]x [action]z[0] [action]. [[action]] []action ]action action] action[] " +
+				"action[0] action[x]y action]x .action action.x action.x[0] ~action action~ action\x00x",
 			"actions x[action] act action2 reaction a.ction",
 		},
 		{"api_key", "api.key api~key api[key [api.key] [api_key]x", "apikey x[api_key] api[key]"},
-		{"user[email]", "user user[] [user] [user]x[email] [user]x user[email] user[email]x user[email][0] user][email] user[[email]] user[password user[~email] USER[Email]", "user[password] users[email] email"},
+		{"user[email]", "user user[] [user] [user]x[email] [user]x user[email] user[email]x user[email][0] " +
+			"user][email] user[[email]] user[password user[~email] USER[Email]", "user[password] users[email] email"},
 		{"user.email", "user_email user~email user[email] user user.email.x", "user.password user[password] x.user"},
 	} {
 		for _, list := range []struct {

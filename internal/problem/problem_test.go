@@ -24,7 +24,8 @@ func TestWrite(t *testing.T) {
 		t.Errorf("body = %s, want %s", got, want)
 	}
 	for name, want := range map[string]string{
-		"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Content-Length": strconv.Itoa(len(want)),
+		"Content-Type": "application/problem+json", "Cache-Control": "no-store",
+		"Content-Length": strconv.Itoa(len(want)),
 	} {
 		if got := w.Header().Get(name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)

@@ -69,9 +69,10 @@ func ask(t *testing.T, c net.Conn, answers *bufio.Reader, request string) *http.
 // at once, and its connection ends.
 func TestAnswersDoNotWaitForABody(t *testing.T) {
 	for name, request := range map[string]string{
-		"no body":         "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n",
-		"a small one":     "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123",
-		"a huge one":      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n" + strings.Repeat("x", 9000),
+		"no body":     "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n",
+		"a small one": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n123",
+		"a huge one": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n" +
+			strings.Repeat("x", 9000),
 		"chunks, none":    "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
 		"chunks, no end":  "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
 		"asks before":     "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n",
@@ -146,7 +147,10 @@ func TestAnswersDoNotWaitForABodyOverHTTP2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}
+	transport := &http.Transport{
+		ForceAttemptHTTP2: true,
+		TLSClientConfig:   &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},
+	}
 	defer transport.CloseIdleConnections()
 	response, err := transport.RoundTrip(request)
 	if err != nil {

@@ -64,7 +64,8 @@ func (c *Clock) Eval(ctx context.Context, command, script string, keys, args []s
 	deliver(script, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if _, err = c.To.Do(time.Now().Add(time.Minute), "SET", "clock", strconv.FormatInt(c.Now()/1000, 10)); err != nil {
+		if _, err = c.To.Do(time.Now().Add(time.Minute), "SET", "clock",
+			strconv.FormatInt(c.Now()/1000, 10)); err != nil {
 			return
 		}
 		answer, err = c.To.Eval(context.WithoutCancel(ctx), "EVAL", clocked+strings.TrimSpace(script), keys, args)

@@ -64,7 +64,8 @@ func start(t testing.TB, port int, args []string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{t: t, Socket: filepath.Join(dir, "s"), Port: port}
-	s.args = append([]string{"--dir", dir, "--unixsocket", s.Socket, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}, args...)
+	s.args = append([]string{"--dir", dir, "--unixsocket", s.Socket, "--port", strconv.Itoa(port), "--bind",
+		"127.0.0.1", "--save", "", "--appendonly", "no"}, args...)
 	t.Cleanup(func() {
 		s.Kill()
 		_ = os.RemoveAll(dir)
@@ -226,7 +227,8 @@ func Sentinel(t testing.TB, watched *Server) (port int) {
 	t.Helper()
 	dir := t.TempDir()
 	port = FreePort(t)
-	conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor headgate 127.0.0.1 %d 1\nsentinel down-after-milliseconds headgate 500\nsentinel failover-timeout headgate 5000\n", port, dir, watched.Port)
+	conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor headgate 127.0.0.1 %d 1\nsentinel "+
+		"down-after-milliseconds headgate 500\nsentinel failover-timeout headgate 5000\n", port, dir, watched.Port)
 	path := filepath.Join(dir, "sentinel.conf")
 	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)

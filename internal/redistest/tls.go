@@ -108,7 +108,8 @@ func StartTLS(t testing.TB, by *Authority, args ...string) *Server {
 	port := FreePort(t)
 	cert, key := by.Issue("127.0.0.1")
 	s := start(t, 0, append([]string{
-		"--tls-port", strconv.Itoa(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", by.CA, "--tls-auth-clients", "no",
+		"--tls-port", strconv.Itoa(port), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", by.CA,
+		"--tls-auth-clients", "no",
 	}, args...))
 	s.Port = port
 	return s

@@ -64,10 +64,12 @@ var answers = [headgate.Reasons]answer{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
 		Title: "Rate limits out of date", Detail: "The limits have not been confirmed for too long."}},
 	headgate.InvalidCost: {invalidArgument, problem.Details{
-		Status: http.StatusBadRequest, Title: "Invalid cost", Detail: "The cost of this request comes out below zero."}},
+		Status: http.StatusBadRequest, Title: "Invalid cost",
+		Detail: "The cost of this request comes out below zero."}},
 	headgate.ReservationsFull: {unavailable, problem.Details{
 		Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity,
-		Title: "Too many requests under way", Detail: "Too many requests are being served whose cost is not known yet."}},
+		Title:  "Too many requests under way",
+		Detail: "Too many requests are being served whose cost is not known yet."}},
 	headgate.TooManyCredentials: {invalidArgument, problem.Details{
 		Status: http.StatusBadRequest, Title: "Too many credentials",
 		Detail: "This request presents more different credentials than are looked at."}},
@@ -107,7 +109,8 @@ func Of(d *headgate.Decision) Refusal {
 	case d.Reason == headgate.CostAboveBurst:
 		r.Violated = violated(d)
 	case d.Reason == headgate.BadCredential && d.Principal.Rejected == identity.KeyOutOfScope:
-		r.Status, r.Code, r.Title, r.Detail = http.StatusForbidden, permissionDenied, "", "The API key of this request is not for this endpoint."
+		r.Status, r.Code, r.Title, r.Detail = http.StatusForbidden, permissionDenied, "",
+			"The API key of this request is not for this endpoint."
 	case d.Reason == headgate.InvalidTarget:
 		r.Detail = "The request target " + d.Endpoint.Fault.String() + "."
 	case r.Status == http.StatusServiceUnavailable:
@@ -178,7 +181,8 @@ func violated(d *headgate.Decision) []string {
 	for _, v := range d.Verdicts() {
 		says := d.Policies().RefusalOf(v.Rule)
 		if !v.Shadow && !v.Outcome.Allowed && (says == nil || !says.Hidden) {
-			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier && v.Principal == 0 || !slices.Contains(names, title) {
+			if title := d.Policies().Rule(v.Rule).Title(); !v.Unparsable && !v.Earlier && v.Principal == 0 ||
+				!slices.Contains(names, title) {
 				names = append(names, title)
 			}
 		}

@@ -16,8 +16,9 @@ import (
 // statuses mean (doc/http-grpc-status-mapping.md) is coarser, so this one follows google.rpc.Code.
 func TestEveryReasonHasCodes(t *testing.T) {
 	fits := map[int][]uint32{
-		http.StatusBadRequest: {3}, http.StatusUnauthorized: {16}, http.StatusForbidden: {7}, http.StatusNotFound: {12}, http.StatusMethodNotAllowed: {12},
-		http.StatusTooManyRequests: {8}, http.StatusServiceUnavailable: {14, 1},
+		http.StatusBadRequest: {3}, http.StatusUnauthorized: {16}, http.StatusForbidden: {7}, http.StatusNotFound: {12},
+		http.StatusMethodNotAllowed: {12},
+		http.StatusTooManyRequests:  {8}, http.StatusServiceUnavailable: {14, 1},
 	}
 	for i := range headgate.Reasons {
 		reason := headgate.Reason(i)
@@ -35,7 +36,10 @@ func TestEveryReasonHasCodes(t *testing.T) {
 			t.Errorf("%s: come back after %v", reason, r.RetryAfter)
 		}
 	}
-	r := refusal.Of(&headgate.Decision{Reason: headgate.BadCredential, Principal: identity.Principal{Rejected: identity.KeyOutOfScope}})
+	r := refusal.Of(&headgate.Decision{
+		Reason:    headgate.BadCredential,
+		Principal: identity.Principal{Rejected: identity.KeyOutOfScope},
+	})
 	if r.Status != http.StatusForbidden || r.Code != 7 {
 		t.Errorf("a key out of its scopes: %d and %d, want 403 and 7", r.Status, r.Code)
 	}
@@ -44,7 +48,8 @@ func TestEveryReasonHasCodes(t *testing.T) {
 // A rule that is only tried is not named, though it would refuse the request as well.
 func TestShadowRulesAreNotNamed(t *testing.T) {
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{
-		{Endpoint: "GET /a", Limit: 1, Name: "enforced"}, {Endpoint: policy.All, Limit: 1, Mode: policy.Shadow, Name: "tried"},
+		{Endpoint: "GET /a", Limit: 1, Name: "enforced"},
+		{Endpoint: policy.All, Limit: 1, Mode: policy.Shadow, Name: "tried"},
 	})
 	ask := headgate.Request{Method: "GET", Target: "/a"}
 	b.Check(t.Context(), ask)

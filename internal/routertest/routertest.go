@@ -135,9 +135,11 @@ func (r *Router) limits(t *testing.T) {
 			left := fmt.Sprintf(`"%s";r=%d;`, rule, max(0, 1-i))
 			said := got.Header.Get("RateLimit")
 			if got.StatusCode != want || !strings.HasPrefix(said, left) || (body == r.Item) != (want == 200) {
-				t.Errorf("request %d of %q: %d with RateLimit %s, %q; want %d with %s", i, user, got.StatusCode, said, body, want, left)
+				t.Errorf("request %d of %q: %d with RateLimit %s, %q; want %d with %s", i, user, got.StatusCode, said,
+					body, want, left)
 			}
-			problem := got.Header.Get("Content-Type") == "application/problem+json" && got.Header.Get("Retry-After") != ""
+			problem := got.Header.Get("Content-Type") == "application/problem+json" &&
+				got.Header.Get("Retry-After") != ""
 			if problem != (want == 429) {
 				t.Errorf("%d has %v and %q", want, got.Header, body)
 			}
@@ -178,10 +180,14 @@ func (r *Router) chargedIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, target := range []string{
-		"/items/1", "/items/", "/items", "//items/1", "/items//1", "/./items/1", "/x/../items/1", "/items/%31", "/%69tems/1",
-		"/items/1/", "/items/a%2fb", "/items/%2e%2e", "/items/..", "/items/new", "/items/NEW", "/Items/new", "/items/n%65w",
-		"/items/new/", "/files/", "/files", "/files/a", "/files/a/b", "/files//a", "/files/../items/1", "/files/%2e%2e/items/1",
-		"/files/a%2fb", "/files/;x", "/items/1;x=1", "/items/;x", "/items/%00", "/items/%zz", "/items/%c3%a9", "/items/é",
+		"/items/1", "/items/", "/items", "//items/1", "/items//1", "/./items/1", "/x/../items/1",
+		"/items/%31", "/%69tems/1",
+		"/items/1/", "/items/a%2fb", "/items/%2e%2e", "/items/..", "/items/new", "/items/NEW", "/Items/new",
+		"/items/n%65w",
+		"/items/new/", "/files/", "/files", "/files/a", "/files/a/b", "/files//a", "/files/../items/1",
+		"/files/%2e%2e/items/1",
+		"/files/a%2fb", "/files/;x", "/items/1;x=1", "/items/;x", "/items/%00", "/items/%zz",
+		"/items/%c3%a9", "/items/é",
 		"/items/1#f", "/items/%25", "/items/1?", "http://h/items/1", "http://h", "*", "/items/\\..\\1",
 	} {
 		got, body := send(t, at, "GET", target)

@@ -20,7 +20,8 @@ func TestSteps(t *testing.T) {
 	}{
 		{"the beginning", 0, 0, 0, 0},
 		{"a second", time.Second, 0, time.Second, time.Second},
-		{"set forward by an hour, and not looked at yet", time.Second + 100*time.Millisecond, time.Hour, 1100 * time.Millisecond, 1100 * time.Millisecond},
+		{"set forward by an hour, and not looked at yet", time.Second + 100*time.Millisecond, time.Hour,
+			1100 * time.Millisecond, 1100 * time.Millisecond},
 		{"looked at", 1250 * time.Millisecond, time.Hour, 1250 * time.Millisecond, time.Hour + 1250*time.Millisecond},
 		{"set back by two hours", 2 * time.Second, -time.Hour, 2 * time.Second, -time.Hour + 2*time.Second},
 		{"set right, after a long rest", 24 * time.Hour, 0, 24 * time.Hour, 24 * time.Hour},

@@ -54,7 +54,8 @@ func New(t testing.TB, templates []string, rules []policy.Rule, change ...func(*
 		c(&o)
 	}
 	if o.Policies == nil {
-		set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: b.Table, Now: Epoch, Costs: o.Costs})
+		set, problems := policy.Compile(policy.Document{Rules: rules},
+			policy.CompileOptions{Endpoints: b.Table, Now: Epoch, Costs: o.Costs})
 		if err := problems.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +103,8 @@ func (b *Bench) MustReserve(t testing.TB, cost int64) headgate.Reservation {
 }
 
 func (b *Bench) TryReserve(cost int64, timeout time.Duration) (headgate.Reservation, headgate.Decision) {
-	return b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: Client, Cost: cost}, timeout)
+	return b.Reserve(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: Client, Cost: cost},
+		timeout)
 }
 
 func (b *Bench) MustSettle(t testing.TB, id reservation.ID, actual int64) reservation.Settlement {
@@ -135,7 +137,8 @@ func (b *Bench) Reset(ctx context.Context, q inspect.Query, approve inspect.Appr
 	return inspect.Reset(ctx, b.Limiter, q, approve)
 }
 
-func (b *Bench) Grant(ctx context.Context, q inspect.Query, amount int64, until time.Time, approve inspect.Approve) (inspect.Bucket, int64, error) {
+func (b *Bench) Grant(ctx context.Context, q inspect.Query, amount int64, until time.Time,
+	approve inspect.Approve) (inspect.Bucket, int64, error) {
 	return inspect.Grant(ctx, b.Limiter, q, amount, until, approve)
 }
 
@@ -186,7 +189,8 @@ func (s *Switching) Set() *policy.Set { return s.Load() }
 
 func (s *Switching) Become(t testing.TB, b *Bench, rules ...policy.Rule) {
 	t.Helper()
-	set, problems := policy.Compile(policy.Document{Rules: rules}, policy.CompileOptions{Endpoints: b.Table, Previous: s.Load(), Now: b.Now})
+	set, problems := policy.Compile(policy.Document{Rules: rules},
+		policy.CompileOptions{Endpoints: b.Table, Previous: s.Load(), Now: b.Now})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

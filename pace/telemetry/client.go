@@ -239,7 +239,8 @@ func (c *Client) answer(a *Aggregate) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := &c.sent[a.Number%remembered]
-	if a.Quota != c.o.Quota || a.Client != c.o.ID || at.number != a.Number || a.Number == 0 || c.heard && a.Number <= c.latest.Number {
+	if a.Quota != c.o.Quota || a.Client != c.o.ID || at.number != a.Number || a.Number == 0 ||
+		c.heard && a.Number <= c.latest.Number {
 		return false
 	}
 	*at = asked{}

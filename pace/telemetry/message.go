@@ -171,8 +171,9 @@ func ReadReport(b []byte) (Report, error) {
 	r := Report{
 		Client: binary.BigEndian.Uint64(b[32:]), Number: binary.BigEndian.Uint64(b[40:]),
 		Congested: flags&1 != 0, First: flags&2 != 0,
-		Sent: binary.BigEndian.Uint32(b[48:]), Accepted: binary.BigEndian.Uint32(b[52:]), Refused: binary.BigEndian.Uint32(b[56:]),
-		Queue: get(b[60:]),
+		Sent: binary.BigEndian.Uint32(b[48:]), Accepted: binary.BigEndian.Uint32(b[52:]),
+		Refused: binary.BigEndian.Uint32(b[56:]),
+		Queue:   get(b[60:]),
 	}
 	var ok bool
 	if r.Quota, ok = quota(b); !ok || r.Queue > MaxQueue {

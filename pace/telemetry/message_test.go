@@ -29,8 +29,9 @@ func exampleReport() telemetry.Report {
 func exampleAggregate() telemetry.Aggregate {
 	return telemetry.Aggregate{
 		Quota: "api", Client: 0xfedcba9876543210, Number: 1795348800001, Warm: true, Configured: true,
-		Sent: 700, Accepted: 500, Refused: 200, Queue: 310, Active: 12, Refusing: 3, SinceRefusal: 250 * time.Millisecond,
-		Capacity: 4.0 / 3, Window: 30 * time.Second, Time: at,
+		Sent: 700, Accepted: 500, Refused: 200, Queue: 310, Active: 12, Refusing: 3,
+		SinceRefusal: 250 * time.Millisecond,
+		Capacity:     4.0 / 3, Window: 30 * time.Second, Time: at,
 	}
 }
 
@@ -73,7 +74,8 @@ func TestEveryBitCounts(t *testing.T) {
 	if _, err := telemetry.ReadAggregate(report, key); err == nil {
 		t.Error("a report that was sent back is read as an answer")
 	}
-	for _, other := range [][]byte{telemetry.ClientKey(secret, "api", 1), telemetry.ClientKey(secret, "other", r.Client), secret} {
+	for _, other := range [][]byte{telemetry.ClientKey(secret, "api", 1),
+		telemetry.ClientKey(secret, "other", r.Client), secret} {
 		if telemetry.Verify(report, other) {
 			t.Error("a report verifies by the key of another")
 		}
@@ -128,7 +130,8 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != want {
-		t.Errorf("testdata/messages.json is\n%+v, want\n%+v (go test ./pace/telemetry -run TestVectors -write)", got, want)
+		t.Errorf("testdata/messages.json is\n%+v, want\n%+v (go test ./pace/telemetry -run TestVectors -write)", got,
+			want)
 	}
 }
 
@@ -160,7 +163,8 @@ func FuzzReadAggregate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if a.Refusing > a.Active || a.SinceRefusal < -1 || a.Capacity < 0 || a.Capacity > 1e9 || a.Window < 0 || min(a.Sent, a.Accepted, a.Refused, a.Queue, a.Active, a.Refusing) < 0 {
+		if a.Refusing > a.Active || a.SinceRefusal < -1 || a.Capacity < 0 || a.Capacity > 1e9 || a.Window < 0 ||
+			min(a.Sent, a.Accepted, a.Refused, a.Queue, a.Active, a.Refusing) < 0 {
 			t.Errorf("%+v is out of bounds", a)
 		}
 	})

@@ -163,7 +163,8 @@ func (d *decoder) ignore(doc *policy.Document) error {
 	return err
 }
 
-const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, count_when, penalty, refusal, expires, name or enforce_percent"
+const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, " +
+	"count_when, penalty, refusal, expires, name or enforce_percent"
 
 func (d *decoder) rule(r *policy.Rule, i int) error {
 	const where = "rules"
@@ -174,7 +175,8 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 		switch field {
 		case "endpoint":
 			hasEndpoint = true
-			r.Endpoint, err = d.text(where, i, field, `a template such as "GET /v1/items/{id}", or "default", "UNKNOWN" or "*"`)
+			r.Endpoint, err = d.text(where, i, field,
+				`a template such as "GET /v1/items/{id}", or "default", "UNKNOWN" or "*"`)
 		case "project":
 			r.Project, err = d.textOrNull(where, i, field, "the name of a project, or null for all projects")
 		case "tier":
@@ -192,7 +194,8 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 				r.Per = per
 			}
 		case "burst":
-			r.Burst, err = d.whole(where, i, field, "a whole number, 1 to 9223372036854775807, or no such field for the default")
+			r.Burst, err = d.whole(where, i, field,
+				"a whole number, 1 to 9223372036854775807, or no such field for the default")
 		case "subject":
 			var whom policy.Whom
 			err = d.enum(where, i, field, &whom)
@@ -232,7 +235,8 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 		err = d.problem("per", where, i, "per", "given", "the time in one place: limit has one, as 20/s does")
 	}
 	if err == nil && !hasLimit && r.Mode.Limits() {
-		err = d.problem("limit", where, i, "limit", "missing", `a whole number, 1 or more, or one with a time, such as "20/s"`)
+		err = d.problem("limit", where, i, "limit", "missing",
+			`a whole number, 1 or more, or one with a time, such as "20/s"`)
 	}
 	return err
 }

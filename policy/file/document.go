@@ -34,7 +34,8 @@ import (
 
 // Document is the form of the file.
 type Document struct {
-	Version  int64             `json:"version,omitempty" yaml:"version,omitempty"`   // of the rules that it was made from, where they have one
+	// of the rules that it was made from, where they have one
+	Version  int64             `json:"version,omitempty" yaml:"version,omitempty"`
 	Projects map[string]string `json:"projects,omitempty" yaml:"projects,omitempty"` // project → tier
 	Rules    []Entry           `json:"rules" yaml:"rules"`
 	Ignore   []Ignore          `json:"ignore,omitempty" yaml:"ignore,omitempty"` // findings of lint that are accepted
@@ -111,13 +112,19 @@ const maxSeconds = int64(1<<63-1) / int64(time.Second)
 
 // Policy returns the document as policy wants it.
 func (d Document) Policy(source string) policy.Document {
-	out := policy.Document{Number: d.Version, Projects: d.Projects, Source: source, Rules: make([]policy.Rule, len(d.Rules))}
+	out := policy.Document{
+		Number:   d.Version,
+		Projects: d.Projects,
+		Source:   source,
+		Rules:    make([]policy.Rule, len(d.Rules)),
+	}
 	for i, e := range d.Rules {
 		out.Rules[i] = policy.Rule{
 			Endpoint: e.Endpoint, Project: e.Project, Tier: e.Tier,
 			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
 			Subject: e.Subject.Subject, Only: e.Subject.Only, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
-			OnStoreLoss: e.OnStoreLoss, CountWhen: e.CountWhen, Penalty: e.Penalty, Refusal: e.Refusal, Expires: e.Expires, Name: e.Name,
+			OnStoreLoss: e.OnStoreLoss, CountWhen: e.CountWhen, Penalty: e.Penalty, Refusal: e.Refusal,
+			Expires: e.Expires, Name: e.Name,
 			EnforcePercent: e.EnforcePercent,
 		}
 	}
@@ -137,8 +144,10 @@ func From(d policy.Document) Document {
 		out.Rules[i] = Entry{
 			Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier,
 			Limit: r.Limit, Per: Seconds(r.Per), Burst: r.Burst,
-			Subject: policy.Whom{Subject: r.Subject, Only: r.Only}, Algorithm: r.Algorithm, Mode: r.Mode, Scope: r.Scope,
-			OnStoreLoss: r.OnStoreLoss, CountWhen: r.CountWhen, Penalty: r.Penalty, Refusal: r.Refusal, Expires: r.Expires, Name: r.Name,
+			Subject: policy.Whom{Subject: r.Subject, Only: r.Only}, Algorithm: r.Algorithm, Mode: r.Mode,
+			Scope:       r.Scope,
+			OnStoreLoss: r.OnStoreLoss, CountWhen: r.CountWhen, Penalty: r.Penalty, Refusal: r.Refusal,
+			Expires: r.Expires, Name: r.Name,
 			EnforcePercent: r.EnforcePercent,
 		}
 	}

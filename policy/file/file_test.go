@@ -60,7 +60,8 @@ func TestEncode(t *testing.T) {
 	if err := file.Encode(&b, everyFieldDocument()); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Replace(everyField, `{"acme": "gold", "umbrella": "silver"}`, `{"acme":"gold","umbrella":"silver"}`, 1)
+	want := strings.Replace(everyField, `{"acme": "gold", "umbrella": "silver"}`,
+		`{"acme":"gold","umbrella":"silver"}`, 1)
 	if b.String() != want {
 		t.Errorf("Encode wrote\n%s\nwant\n%s", b.String(), want)
 	}
@@ -82,7 +83,8 @@ func TestDecodeSeconds(t *testing.T) {
 		per  string
 		want time.Duration // 0: refused
 	}{
-		{`60`, time.Minute}, {`"60s"`, time.Minute}, {`"1m"`, time.Minute}, {`"1h30m"`, 90 * time.Minute}, {`"60"`, time.Minute},
+		{`60`, time.Minute}, {`"60s"`, time.Minute}, {`"1m"`, time.Minute}, {`"1h30m"`, 90 * time.Minute},
+		{`"60"`, time.Minute},
 		{`0`, 0}, {`-1`, 0}, {`1.5`, 0}, {`1e3`, 0}, {`"0.5s"`, 0}, {`""`, 0}, {`null`, 0}, {`true`, 0}, {`[60]`, 0},
 		{`9223372036`, 9223372036 * time.Second}, {`9223372037`, 0}, {`99999999999999999999`, 0},
 	}
@@ -114,27 +116,40 @@ func TestDecodeValues(t *testing.T) {
 			`line 1: rules[0]: limit is 9223372036854775808, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"limit with an exponent", `{"rules": [{"endpoint": "default", "limit": 1e3}]}`,
 			`line 1: rules[0]: limit is 1e3, want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
-		{"tier no text", `{"rules": [], "projects": {"acme": 3}}`, `line 1: projects: acme is 3, want the name of a tier`},
-		{"project twice", `{"rules": [], "projects": {"a": "x", "a": "y"}}`, `line 1: projects: a is given twice, want it once`},
+		{"tier no text", `{"rules": [], "projects": {"acme": 3}}`,
+			`line 1: projects: acme is 3, want the name of a tier`},
+		{"project twice", `{"rules": [], "projects": {"a": "x", "a": "y"}}`,
+			`line 1: projects: a is given twice, want it once`},
 		{"field twice in other letters", `{"rules": [{"endpoint": "default", "limit": 1, "l\u0069mit": 2}]}`,
 			`line 1: rules[0]: limit is given twice, want it once`},
 		{"rules twice", `{"rules": [], "rules": []}`, `line 1: document: rules is given twice, want it once`},
-		{"unknown field", `{"rules": [], "revision": {"rules": [1]}}`, `line 1: document: revision is no field of this format, want version, projects, rules or ignore`},
-		{"version of zero", `{"version": 0, "rules": []}`, `line 1: document: version is 0, want the version that the rules were exported from, 1 or more`},
-		{"version as a text", `{"version": "7", "rules": []}`, `line 1: document: version is "7", want the version that the rules were exported from, 1 or more`},
-		{"strange field", `{"rules": [], "\n": 1}`, `line 1: document: "\n" is no field of this format, want version, projects, rules or ignore`},
+		{"unknown field", `{"rules": [], "revision": {"rules": [1]}}`,
+			`line 1: document: revision is no field of this format, want version, projects, rules or ignore`},
+		{"version of zero", `{"version": 0, "rules": []}`,
+			`line 1: document: version is 0, want the version that the rules were exported from, 1 or more`},
+		{"version as a text", `{"version": "7", "rules": []}`,
+			`line 1: document: version is "7", want the version that the rules were exported from, 1 or more`},
+		{"strange field", `{"rules": [], "\n": 1}`,
+			`line 1: document: "\n" is no field of this format, want version, projects, rules or ignore`},
 		{"long field", `{"rules": [], "` + strings.Repeat("x", 99) + `éé": 1}`,
-			`line 1: document: "` + strings.Repeat("x", 99) + `…" is no field of this format, want version, projects, rules or ignore`}, // no character is cut in two
-		{"more behind", `{"rules": []} {}`, `line 1: document: it is no JSON (something follows the document), want a JSON document`},
-		{"not UTF-8", "{\"rules\": [], \"\xff\": 1}", `line 1: document: it is no JSON (it is not UTF-8), want a JSON document`},
+			// no character is cut in two
+			`line 1: document: "` + strings.Repeat("x", 99) +
+				`…" is no field of this format, want version, projects, rules or ignore`},
+		{"more behind", `{"rules": []} {}`,
+			`line 1: document: it is no JSON (something follows the document), want a JSON document`},
+		{"not UTF-8", "{\"rules\": [], \"\xff\": 1}",
+			`line 1: document: it is no JSON (it is not UTF-8), want a JSON document`},
 		{"nothing", ``, `line 1: document: it is no JSON (it ends too early), want a JSON document`},
 		{"limit with two times", `{"rules": [{"endpoint": "default", "per": 60, "limit": "20/s"}]}`,
 			`line 1: rules[0]: per is given, want the time in one place: limit has one, as 20/s does`},
 		{"limit without a number", `{"rules": [{"endpoint": "default", "limit": "some/s"}]}`,
 			`line 1: rules[0]: limit is "some/s", want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
-		{"all at once", "{\"rules\": [\n{\"endpoint\": 1, \"limit\": 1.5},\n{\"endpoint\": \"default\", \"limit\": 1, \"mode\": 1, \"name\": false}\n]}",
-			"line 2: rules[0]: endpoint is 1, want a template such as \"GET /v1/items/{id}\", or \"default\", \"UNKNOWN\" or \"*\"\n" +
-				"line 2: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807, or one with a time, such as \"20/s\" or \"100/15min\"\n" +
+		{"all at once", "{\"rules\": [\n{\"endpoint\": 1, \"limit\": 1.5},\n{\"endpoint\": \"default\", \"limit\": " +
+			"1, \"mode\": 1, \"name\": false}\n]}",
+			"line 2: rules[0]: endpoint is 1, want a template such as \"GET /v1/items/{id}\", or \"default\", " +
+				"\"UNKNOWN\" or \"*\"\n" +
+				"line 2: rules[0]: limit is 1.5, want a whole number, 1 to 9223372036854775807, or one with a " +
+				"time, such as \"20/s\" or \"100/15min\"\n" +
 				"line 3: rules[1]: mode is 1, want \"enforce\", \"shadow\", \"allow\" or \"block\"\n" +
 				"line 3: rules[1]: name is false, want a text, or no such field"},
 	}
@@ -152,7 +167,8 @@ func TestDecodeValues(t *testing.T) {
 }
 
 func TestDecodeNullIsNone(t *testing.T) {
-	doc, err := file.Decode([]byte(`{"rules":[{"endpoint":"default","limit":1,"project":null,"tier":null,"expires":null}]}`), "")
+	doc, err := file.Decode(
+		[]byte(`{"rules":[{"endpoint":"default","limit":1,"project":null,"tier":null,"expires":null}]}`), "")
 	want := []policy.Rule{{Endpoint: "default", Limit: 1}}
 	if err != nil || !reflect.DeepEqual(doc.Rules, want) {
 		t.Errorf("Decode = %+v, %v, want %+v", doc.Rules, err, want)
@@ -296,7 +312,8 @@ func BenchmarkDecode(b *testing.B) {
 	doc := policy.Document{}
 	for i := range 10_000 {
 		doc.Rules = append(doc.Rules, policy.Rule{
-			Endpoint: fmt.Sprintf("GET /v1/service%d/items/{id}", i%100), Project: fmt.Sprint("project-", i/100), Limit: 10,
+			Endpoint: fmt.Sprintf("GET /v1/service%d/items/{id}", i%100),
+			Project:  fmt.Sprint("project-", i/100), Limit: 10,
 		})
 	}
 	if err := file.Encode(&text, doc); err != nil {
@@ -355,7 +372,9 @@ func ExampleEncode() {
 
 // A limit may stand with its time, wherever that is.
 func TestDecodeRates(t *testing.T) {
-	doc, err := file.Decode([]byte(`{"rules": [{"endpoint": "default", "limit": "20/s"}, {"limit": "100/15min", "burst": 7, "endpoint": "UNKNOWN"}]}`), "")
+	doc,
+		err := file.Decode(
+		[]byte(`{"rules": [{"endpoint": "default", "limit": "20/s"}, {"limit": "100/15min", "burst": 7, "endpoint": "UNKNOWN"}]}`), "")
 	want := []policy.Rule{
 		{Endpoint: "default", Limit: 20, Per: time.Second},
 		{Endpoint: "UNKNOWN", Limit: 100, Per: 15 * time.Minute, Burst: 7},

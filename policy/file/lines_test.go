@@ -106,7 +106,8 @@ func FuzzLocate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		problems := policy.Problems{
 			{Rule: 0, Field: "limit"}, {Rule: 3, Field: "endpoint"},
-			{Rule: -1, Where: "rules"}, {Rule: -1, Where: `projects["acme"]`, Field: "tier"}, {Rule: -1, Where: "ignore[0]", Field: "code"},
+			{Rule: -1, Where: "rules"}, {Rule: -1, Where: `projects["acme"]`, Field: "tier"},
+			{Rule: -1, Where: "ignore[0]", Field: "code"},
 		}
 		file.Locate(data, problems)
 		for _, p := range problems {

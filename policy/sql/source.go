@@ -98,7 +98,9 @@ func New(o Options) (*Source, error) {
 	}
 	name := func(field, value string) {
 		if !identifier.MatchString(value) {
-			errs = append(errs, fmt.Errorf("%s is %q, want letters, digits and underscores, with a schema and a dot in front at most", field, value))
+			errs = append(errs,
+				fmt.Errorf("%s is %q, want letters, digits and underscores, with a schema and a dot in front at most",
+					field, value))
 		}
 	}
 	name("Table", o.Table)
@@ -110,7 +112,8 @@ func New(o Options) (*Source, error) {
 			errs = append(errs, fmt.Errorf("Columns has %q, want one of %s", column, strings.Join(columnNames, ", ")))
 		}
 		if called := o.Columns[column]; called == "" || strings.ContainsAny(called, "\"`\\\x00") {
-			errs = append(errs, fmt.Errorf("Columns[%s] is %q, want the name of a column, without quotation marks", column, called))
+			errs = append(errs, fmt.Errorf("Columns[%s] is %q, want the name of a column, without quotation marks",
+				column, called))
 		}
 	}
 	if o.Version != nil && o.VersionQuery != "" {
@@ -244,7 +247,8 @@ func present(ctx context.Context, db *sql.DB, table string, wanted []column, req
 			found = append(found, column{c.name, c.wanted, called})
 		case i < required || c.wanted != c.name:
 			missing = append(missing, policy.Problem{Code: "column", Rule: -1, Where: table,
-				Field: "column " + c.wanted, Value: "missing", Want: "a table or view with " + strings.Join(names, ", ")})
+				Field: "column " + c.wanted, Value: "missing",
+				Want: "a table or view with " + strings.Join(names, ", ")})
 		}
 	}
 	return found, errors.Join(missing...)
@@ -255,7 +259,8 @@ const lookUp = 1 << 10
 
 // each reads the columns of a table, row by row, each value as the driver
 // gives it.
-func (l *loader) each(ctx context.Context, db *sql.DB, table, quote string, columns []column, f func(values []any) error) error {
+func (l *loader) each(ctx context.Context, db *sql.DB, table, quote string, columns []column,
+	f func(values []any) error) error {
 	var list []string
 	for _, c := range columns {
 		if quote == "" {

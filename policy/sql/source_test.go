@@ -64,14 +64,17 @@ func TestThreeColumnsAreEnough(t *testing.T) {
 	}
 }
 
-const everyColumn = "endpoint project_id rps_limit per_seconds burst tier subject algorithm mode scope on_store_loss expires_at name enforce_percent"
+const everyColumn = "endpoint project_id rps_limit per_seconds burst tier subject algorithm mode scope " +
+	"on_store_loss expires_at name enforce_percent"
 
 func TestEveryColumn(t *testing.T) {
 	d, db := newDatabase(t)
 	end := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
 	d.put("policies", everyColumn,
-		row{"GET /a", "acme", int64(5), int64(60), int64(9), nil, "ip", "token_bucket", "shadow", "local", "open", end.Unix(), "a", nil},
-		row{"GET /a", nil, int64(5), nil, nil, "gold", []byte("project"), nil, nil, nil, nil, "2026-01-31T00:00:00Z", "", int64(25)},
+		row{"GET /a", "acme", int64(5), int64(60), int64(9), nil, "ip", "token_bucket", "shadow", "local", "open",
+			end.Unix(), "a", nil},
+		row{"GET /a", nil, int64(5), nil, nil, "gold", []byte("project"), nil, nil, nil, nil, "2026-01-31T00:00:00Z",
+			"", int64(25)},
 		row{"GET /a", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, end, nil, "100"},
 		row{"GET /b", nil, int64(5), nil, nil, nil, nil, nil, nil, nil, nil, []byte("1769817600"), nil, nil},
 		row{"GET /c", nil, int64(math.MaxInt64), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil},
@@ -84,7 +87,14 @@ func TestEveryColumn(t *testing.T) {
 		Rules: []policy.Rule{
 			{Endpoint: "GET /a", Project: "acme", Limit: 5, Per: time.Minute, Burst: 9, Subject: policy.SubjectIP,
 				Mode: policy.Shadow, OnStoreLoss: policy.LossOpen, Expires: end, Name: "a"},
-			{Endpoint: "GET /a", Tier: "gold", Limit: 5, Subject: policy.SubjectProject, Expires: end, EnforcePercent: 25},
+			{
+				Endpoint:       "GET /a",
+				Tier:           "gold",
+				Limit:          5,
+				Subject:        policy.SubjectProject,
+				Expires:        end,
+				EnforcePercent: 25,
+			},
 			{Endpoint: "GET /a", Limit: 5, Expires: end, EnforcePercent: 100},
 			{Endpoint: "GET /b", Limit: 5, Expires: end},
 			{Endpoint: "GET /c", Limit: math.MaxInt64},
@@ -108,13 +118,15 @@ func TestWrongValues(t *testing.T) {
 		{"rps_limit", math.NaN(), "rps_limit is NaN, want " + whole},
 		{"rps_limit", "ten", `rps_limit is "ten", want ` + whole},
 		{"rps_limit", []byte("10.00"), `rps_limit is "10.00", want ` + whole},
-		{"rps_limit", "1000000000000000000000000000000", `rps_limit is "1000000000000000000000000000000", want ` + whole},
+		{"rps_limit", "1000000000000000000000000000000",
+			`rps_limit is "1000000000000000000000000000000", want ` + whole},
 		{"rps_limit", nil, "rps_limit is NULL, want " + whole},
 		{"rps_limit", true, "rps_limit is true, want " + whole},
 		{"rps_limit", int64(0), "rps_limit is 0, want " + whole},
 		{"rps_limit", int64(-1), "rps_limit is -1, want " + whole},
 		{"per_seconds", 0.5, "per_seconds is 0.5, want whole seconds, 1 to 9223372036"},
-		{"per_seconds", int64(math.MaxInt64), "per_seconds is 9223372036854775807, want whole seconds, 1 to 9223372036"},
+		{"per_seconds", int64(math.MaxInt64),
+			"per_seconds is 9223372036854775807, want whole seconds, 1 to 9223372036"},
 		{"burst", int64(0), "burst is 0, want " + whole},
 		{"tier", "", `tier is "", want text that is not empty, or NULL`},
 		{"subject", "user", `subject is "user", want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site"; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token, or NULL`},
@@ -122,12 +134,15 @@ func TestWrongValues(t *testing.T) {
 		{"mode", int64(1), `mode is 1, want "enforce", "shadow", "allow" or "block", or NULL`},
 		{"scope", "", `scope is "", want "local", "split", "strict", "lease", "sync" or "gossip", or NULL`},
 		{"on_store_loss", "deny", `on_store_loss is "deny", want "closed", "share" or "open", or NULL`},
-		{"expires_at", "2026-01-31 00:00:00", `expires_at is "2026-01-31 00:00:00", want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
-		{"expires_at", int64(math.MaxInt64), `expires_at is 9223372036854775807, want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
+		{"expires_at", "2026-01-31 00:00:00",
+			`expires_at is "2026-01-31 00:00:00", want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
+		{"expires_at", int64(math.MaxInt64),
+			`expires_at is 9223372036854775807, want Unix seconds, text such as "2026-01-31T00:00:00Z", or NULL for never`},
 		{"enforce_percent", int64(0), "enforce_percent is 0, want " + whole},
 		{"enforce_percent", 2.5, "enforce_percent is 2.5, want " + whole},
 		{"name", int64(3), "name is 3, want text or NULL"},
-		{"rps_limit", strings.Repeat("x", 99) + "éé", `rps_limit is "` + strings.Repeat("x", 99) + `…", want ` + whole}, // no character is cut in two
+		// no character is cut in two
+		{"rps_limit", strings.Repeat("x", 99) + "éé", `rps_limit is "` + strings.Repeat("x", 99) + `…", want ` + whole},
 	}
 	columns := strings.Fields(everyColumn)
 	for _, tt := range tests {

@@ -24,7 +24,8 @@ func FuzzAnswersInJSON(f *testing.F) {
 	f.Add(true, 200, "within_limits", int64(3), 0.05, "Ratelimit", `"default";r=19;t=1`, "", int64(0))
 	f.Add(false, 429, "over \"limit\" <&>", int64(-1), 1e-9, "A\\b", "\x00\xff\u2028é", `{"title":"x <y>"}`, int64(1))
 	f.Add(false, 503, "", int64(0), 1e30, "", "", "", int64(9))
-	f.Fuzz(func(t *testing.T, allowed bool, status int, text string, n int64, seconds float64, name, value, body string, at int64) {
+	f.Fuzz(func(t *testing.T, allowed bool, status int, text string, n int64, seconds float64,
+		name, value, body string, at int64) {
 		if seconds != seconds || seconds-seconds != 0 {
 			return // which no JSON has
 		}
@@ -40,7 +41,8 @@ func FuzzAnswersInJSON(f *testing.F) {
 		if got, want := answersInJSON([]Answer{a}, false), inJSONSlowly(t, a); !bytes.Equal(got, want) {
 			t.Errorf("written as\n%s\nwant\n%s", got, want)
 		}
-		if got, want := answersInJSON([]Answer{a, {}}, true), inJSONSlowly(t, map[string][]Answer{"decisions": {a, {}}}); !bytes.Equal(got, want) {
+		if got, want := answersInJSON([]Answer{a, {}}, true),
+			inJSONSlowly(t, map[string][]Answer{"decisions": {a, {}}}); !bytes.Equal(got, want) {
 			t.Errorf("written as\n%s\nwant\n%s", got, want)
 		}
 	})

@@ -181,7 +181,10 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request) (text []byte, ok b
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		problem.Write(w, r, problem.Details{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("The body is longer than %d bytes.", maxBody)})
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("The body is longer than %d bytes.", maxBody),
+		})
 	case err != nil:
 		d.incomplete(w, r, errors.New("the body did not arrive as a whole"))
 	}
@@ -190,7 +193,11 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request) (text []byte, ok b
 
 func (d *door) incomplete(w http.ResponseWriter, r *http.Request, err error) {
 	d.options.Failed(Incomplete, err)
-	problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Title: "Incomplete question", Detail: err.Error() + "."})
+	problem.Write(w, r, problem.Details{
+		Status: http.StatusBadRequest,
+		Title:  "Incomplete question",
+		Detail: err.Error() + ".",
+	})
 }
 
 func inJSON(v any) []byte {
@@ -246,7 +253,8 @@ func decode(text []byte, v any) error {
 	var other *json.UnmarshalTypeError
 	switch err := in.Decode(v); {
 	case errors.As(err, &other) && other.Field != "":
-		return fmt.Errorf("%s is a JSON %s, want a %s", strings.TrimPrefix(other.Field, "Question."), other.Value, other.Type)
+		return fmt.Errorf("%s is a JSON %s, want a %s", strings.TrimPrefix(other.Field, "Question."),
+			other.Value, other.Type)
 	case err != nil:
 		return fmt.Errorf("the body is no question: %s", strings.TrimPrefix(err.Error(), "json: "))
 	case in.Decode(new(any)) != io.EOF:
@@ -274,10 +282,12 @@ func (q *Question) faults(where string) (faults []string) {
 		faults = append(faults, where+"cost is below zero, want 0 or more")
 	}
 	if q.Reserve < 0 || q.Reserve > maxReserve {
-		faults = append(faults, where+fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0", q.Reserve, maxReserve))
+		faults = append(faults, where+fmt.Sprintf("reserve is %d, want seconds from 1 to %d, or 0",
+			q.Reserve, maxReserve))
 	}
 	if u := q.User; u != nil && (u.ID == "" || len(u.ID) > maxUser || len(u.Project) > maxUser) {
-		const want = "user.id is missing, or it or user.project is longer than %d bytes; leave user out where nobody is logged in"
+		const want = "user.id is missing, or it or user.project is longer than %d bytes; leave user out where " +
+			"nobody is logged in"
 		faults = append(faults, where+fmt.Sprintf(want, maxUser))
 	}
 	if _, err := netip.ParseAddr(q.Client); q.Client != "" && err != nil {

@@ -30,7 +30,8 @@ func TestCheck(t *testing.T) {
 	h, _, faults := door(t)
 	ok := func(left string) string {
 		return `{"allowed":true,"status":200,"reason":"within_limits","endpoint":"GET /a","cost":1,"rule":"each","remaining":` + left + `,"retry_after":0,"reset_after":` +
-			map[string]string{"1": "30", "0": "60"}[left] + `,"header":{"Ratelimit":"\"each\";r=` + left + `;t=30","Ratelimit-Policy":"\"each\";q=2;w=60"}}`
+			map[string]string{"1": "30", "0": "60"}[left] + `,"header":{"Ratelimit":"\"each\";r=` + left +
+			`;t=30","Ratelimit-Policy":"\"each\";q=2;w=60"}}`
 	}
 	for _, c := range []struct{ question, want string }{
 		{`{"method":"GET","target":"/a","client":"192.0.2.1"}`, ok("1")},
@@ -67,18 +68,22 @@ func TestUsers(t *testing.T) {
 	h, _, _ := door(t)
 	for i, want := range []string{"within_limits", "within_limits", "over_limit"} {
 		for _, user := range []string{`{"id":"7"}`, `{"id":"7","project":"acme"}`, `{"id":"8"}`} {
-			q := fmt.Sprintf(`{"method":"GET","target":"/a","client":"192.0.2.%d","user":%s,"header":{"X-Api-Key":"hg_made-up"}}`, i, user)
+			q := fmt.Sprintf(
+				`{"method":"GET","target":"/a","client":"192.0.2.%d","user":%s,"header":{"X-Api-Key":"hg_made-up"}}`, i, user)
 			if code, text := post(t, h, q); code != 200 || !strings.Contains(text, `"reason":"`+want+`"`) {
 				t.Errorf("request %d of %s: %d %s, want %s", i, user, code, text, want)
 			}
 		}
 	}
-	for _, user := range []string{`{}`, `{"project":"acme"}`, `{"id":"` + strings.Repeat("x", 256) + `"}`, `{"id":"x","project":"` + strings.Repeat("x", 256) + `"}`} {
-		if code, text := post(t, h, `{"method":"GET","target":"/a","client":"192.0.2.1","user":`+user+`}`); code != 400 || !strings.Contains(text, "user.id is missing, or it or user.project is longer") {
+	for _, user := range []string{`{}`, `{"project":"acme"}`, `{"id":"` + strings.Repeat("x", 256) + `"}`,
+		`{"id":"x","project":"` + strings.Repeat("x", 256) + `"}`} {
+		if code, text := post(t, h, `{"method":"GET","target":"/a","client":"192.0.2.1","user":`+user+
+			`}`); code != 400 || !strings.Contains(text, "user.id is missing, or it or user.project is longer") {
 			t.Errorf("%s: %d %s", user, code, text)
 		}
 	}
-	if code, text := post(t, h, `{"method":"GET","target":"/a","client":"192.0.2.1","user":{"id":7}}`); code != 400 || !strings.Contains(text, "user.id is a JSON number, want a string") {
+	if code, text := post(t, h, `{"method":"GET","target":"/a","client":"192.0.2.1","user":{"id":7}}`); code != 400 ||
+		!strings.Contains(text, "user.id is a JSON number, want a string") {
 		t.Errorf("%d %s", code, text)
 	}
 }
@@ -87,7 +92,8 @@ func TestUsers(t *testing.T) {
 func TestBatch(t *testing.T) {
 	h, _, _ := door(t)
 	one := `{"method":"GET","target":"/a","client":"192.0.2.1"}`
-	code, text := post(t, h, `{"requests":[`+one+`,`+one+`,`+one+`,{"method":"GET","target":"/a","client":"192.0.2.2"}]}`)
+	code, text := post(t, h, `{"requests":[`+one+`,`+one+`,`+one+
+		`,{"method":"GET","target":"/a","client":"192.0.2.2"}]}`)
 	var got struct{ Decisions []decisions.Answer }
 	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 200 {
 		t.Fatalf("%d %s: %v", code, text, err)
@@ -104,18 +110,22 @@ func TestBatch(t *testing.T) {
 func TestQuestionsThatAreNone(t *testing.T) {
 	many := strings.Repeat(`{"method":"GET","target":"/a","client":"192.0.2.1"},`, decisions.MaxBatch)
 	for body, want := range map[string]string{
-		``:                              "the body is no question: EOF",
-		`{`:                             "the body is no question: unexpected EOF",
-		`[]`:                            "the body is no question: cannot unmarshal array",
-		`{"meth":""}`:                   `the body is no question: unknown field \"meth\"`,
-		`{"method":1}`:                  "method is a JSON number, want a string",
-		`{} {}`:                         "the body holds more than one JSON value, want one",
-		`{}`:                            "method is missing, want that of the request; target is missing, want that of the request line; client is missing, want the address that the request came from",
+		``:             "the body is no question: EOF",
+		`{`:            "the body is no question: unexpected EOF",
+		`[]`:           "the body is no question: cannot unmarshal array",
+		`{"meth":""}`:  `the body is no question: unknown field \"meth\"`,
+		`{"method":1}`: "method is a JSON number, want a string",
+		`{} {}`:        "the body holds more than one JSON value, want one",
+		`{}`: "method is missing, want that of the request; target is missing, want " +
+			"that of the request line; client is missing, want the address that the request came from",
 		`{"requests":[]}`:               "requests has 0 elements, want 1 to 1000",
 		`{"requests":[` + many + `{}]}`: "requests has 1001 elements, want 1 to 1000",
-		`{"requests":[{"method":"GET"},{"cost":-1}]}`:                                                                          "requests[0].target is missing, want that of the request line; requests[0].client is missing, want the address that the request came from; requests[1].method",
-		`{"method":"GET","target":"/a","client":"me"}`:                                                                         "client is no address, want one such as 192.0.2.7",
-		`{"requests":[` + strings.Repeat(`{},`, 19) + `{}]}`:                                                                   "and 50 more",
+		`{"requests":[{"method":"GET"},{"cost":-1}]}`: "requests[0].target is missing, want that of the " +
+			"request line; requests[0].client is missing, want the address that the request came from; " +
+			"requests[1].method",
+		`{"method":"GET","target":"/a","client":"me"}`: "client is no address, want one such as 192.0.2.7",
+		`{"requests":[` + strings.Repeat(`{},`, 19) +
+			`{}]}`: "and 50 more",
 		`{"method":"GET","target":"/a","client":"192.0.2.1","requests":[{"method":"GET","target":"/a","client":"192.0.2.1"}]}`: "there are requests and a question beside them, want one of both",
 		`{"header":{"a":1}}`: "the body is no question: ",
 	} {
@@ -156,10 +166,12 @@ func FuzzBody(f *testing.F) {
 // A rule's own answer comes through every way of asking, in the place of problem details.
 func TestRulesSayWhatIsAnswered(t *testing.T) {
 	for refusal, want := range map[policy.Refusal]struct{ contentType, body string }{
-		"503 as text/html: <p>Later:\n{retry_after} s</p>":        {"text/html; charset=utf-8", "<p>Later:\n30 s</p>"},
-		`503 as application/problem+json: {"type":"about:blank"}`: {"application/problem+json", `{"type":"about:blank"}`},
+		"503 as text/html: <p>Later:\n{retry_after} s</p>": {"text/html; charset=utf-8", "<p>Later:\n30 s</p>"},
+		`503 as application/problem+json: {"type":"about:blank"}`: {"application/problem+json",
+			`{"type":"about:blank"}`},
 	} {
-		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Minute, Burst: 1, Refusal: refusal}})
+		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 2, Per: time.Minute, Burst: 1,
+			Refusal: refusal}})
 		h, err := decisions.New(decisions.Options{Limiter: b.Limiter, Trusted: func(netip.Addr) bool { return true }})
 		if err != nil {
 			t.Fatal(err)
@@ -179,7 +191,8 @@ func TestRulesSayWhatIsAnswered(t *testing.T) {
 		}
 		_, text := post(t, h, `{"method": "GET", "target": "/a", "client": "192.0.2.1"}`)
 		var a decisions.Answer
-		if err := json.Unmarshal([]byte(text), &a); err != nil || a.Status != 503 || a.Body != want.body || a.Problem != nil || a.Header["Content-Type"] != want.contentType {
+		if err := json.Unmarshal([]byte(text), &a); err != nil || a.Status != 503 || a.Body != want.body ||
+			a.Problem != nil || a.Header["Content-Type"] != want.contentType {
 			t.Errorf("in JSON: %s, %v, want 503 with the body %q", text, err, want.body)
 		}
 	}

@@ -172,7 +172,8 @@ func (a *Answers) refused(w http.ResponseWriter, described *http.Request) bool {
 	}
 	problem.Write(w, described, problem.Details{
 		Status: http.StatusBadRequest, Title: "Request asks for something else",
-		Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than those of the request line.",
+		Detail: "A header field such as X-HTTP-Method-Override asks the API for another method or target than " +
+			"those of the request line.",
 	})
 	return true
 }
@@ -181,7 +182,8 @@ func (a *Answers) refused(w http.ResponseWriter, described *http.Request) bool {
 func (a *Answers) overridden(h http.Header) bool {
 	passed := *a.passed.Load()
 	for name := range h {
-		if override.Of(name) == override.Overriding && !slices.ContainsFunc(passed, func(passed string) bool { return strings.EqualFold(passed, name) }) {
+		if override.Of(name) == override.Overriding &&
+			!slices.ContainsFunc(passed, func(passed string) bool { return strings.EqualFold(passed, name) }) {
 			return true
 		}
 	}
@@ -198,7 +200,8 @@ type door struct {
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if peer := d.peer(r); !d.options.Trusted(peer) {
 		d.options.Failed(Untrusted, fmt.Errorf("%v may not ask", peer))
-		problem.Write(w, r, problem.Details{Status: http.StatusForbidden, Detail: "This address may not ask for decisions."})
+		problem.Write(w, r, problem.Details{Status: http.StatusForbidden,
+			Detail: "This address may not ask for decisions."})
 		return
 	}
 	switch path, _, _ := strings.Cut(r.RequestURI, "?"); {
@@ -220,7 +223,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		const all = PathForward + ", " + PathNginx + ", " + PathEnvoy + "/…, " + PathCheck + " and " + PathSettle
 		d.options.Failed(NoSuchPath, fmt.Errorf("%.100q is none of %s", path, all))
 		problem.Write(w, r, problem.Details{
-			Status: http.StatusNotFound, Detail: "This is asked at " + all + "; " + PathOpenAPI + " describes the last two.",
+			Status: http.StatusNotFound, Detail: "This is asked at " + all + "; " + PathOpenAPI +
+				" describes the last two.",
 		})
 	}
 }
@@ -230,7 +234,11 @@ func (d *door) ask(w http.ResponseWriter, r *http.Request, s style) {
 	described, err := s.describe(r)
 	if err != nil {
 		d.options.Failed(Incomplete, err)
-		problem.Write(w, r, problem.Details{Status: http.StatusInternalServerError, Title: "Incomplete question", Detail: "The proxy does not say what it asks about: " + err.Error() + "."})
+		problem.Write(w, r, problem.Details{
+			Status: http.StatusInternalServerError,
+			Title:  "Incomplete question",
+			Detail: "The proxy does not say what it asks about: " + err.Error() + ".",
+		})
 		return
 	}
 	if described.Method == http.MethodHead && r.Method != http.MethodHead {

@@ -69,10 +69,12 @@ func ask(t testing.TB, h http.Handler, lines ...string) *http.Response {
 // kinds are how each kind of proxy asks about a request.
 var kinds = map[string]func(method, target, client string) []string{
 	"forward": func(method, target, client string) []string {
-		return []string{"GET /forward HTTP/1.1", "X-Forwarded-Method: " + method, "X-Forwarded-Uri: " + target, "X-Forwarded-For: " + client}
+		return []string{"GET /forward HTTP/1.1", "X-Forwarded-Method: " + method, "X-Forwarded-Uri: " + target,
+			"X-Forwarded-For: " + client}
 	},
 	"nginx": func(method, target, client string) []string {
-		return []string{"GET /nginx HTTP/1.1", "X-Original-Method: " + method, "X-Original-URI: " + target, "X-Real-IP: " + client}
+		return []string{"GET /nginx HTTP/1.1", "X-Original-Method: " + method, "X-Original-URI: " + target,
+			"X-Real-IP: " + client}
 	},
 	"envoy": func(method, target, client string) []string {
 		return []string{method + " /envoy" + target + " HTTP/1.1", "X-Forwarded-For: " + client}
@@ -87,7 +89,8 @@ func status(t testing.TB, kind string, got *http.Response) int {
 	}
 	told, err := strconv.Atoi(got.Header.Get("Headgate-Status"))
 	if got.StatusCode != http.StatusForbidden || err != nil || told < 400 {
-		t.Fatalf("nginx is answered %d with Headgate-Status %q, want 403 with what the client is to be answered", got.StatusCode, got.Header.Get("Headgate-Status"))
+		t.Fatalf("nginx is answered %d with Headgate-Status %q, want 403 with what the client is to be answered",
+			got.StatusCode, got.Header.Get("Headgate-Status"))
 	}
 	return told
 }
@@ -114,8 +117,10 @@ func TestEachKindOfProxy(t *testing.T) {
 				{"GET", "/a%2f", "192.0.2.1", 400, "", ""},
 			} {
 				got := ask(t, h, question(c.method, c.target, c.client)...)
-				if status := status(t, kind, got); status != c.want || c.field != "" && got.Header.Get(c.field) != c.value {
-					t.Errorf("%s %s of %s: %d with %s %q, want %d with %q", c.method, c.target, c.client, status, c.field, got.Header.Get(c.field), c.want, c.value)
+				if status := status(t, kind, got); status != c.want ||
+					c.field != "" && got.Header.Get(c.field) != c.value {
+					t.Errorf("%s %s of %s: %d with %s %q, want %d with %q", c.method, c.target, c.client, status,
+						c.field, got.Header.Get(c.field), c.want, c.value)
 				}
 			}
 			if len(*faults) > 0 {
@@ -174,18 +179,26 @@ func TestIncompleteQuestions(t *testing.T) {
 		lines []string
 		fault string
 	}{
-		"no method":           {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Uri: /a", "X-Forwarded-For: 192.0.2.1"}, "X-Forwarded-Method stands there 0 times"},
-		"no target":           {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Method: GET", "X-Forwarded-For: 192.0.2.1"}, "X-Forwarded-Uri stands there 0 times"},
-		"an empty target":     {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Method: GET", "X-Forwarded-Uri:", "X-Forwarded-For: 192.0.2.1"}, "X-Forwarded-Uri stands there 1 times"},
-		"no client":           {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Method: GET", "X-Forwarded-Uri: /a"}, "X-Forwarded-For is missing"},
-		"a client's name":     {kinds["forward"]("GET", "/a", "192.0.2.1, unknown"), "X-Forwarded-For has no address"},
-		"nothing":             {[]string{"GET /nginx HTTP/1.1"}, "X-Original-Method stands there 0 times, want once, X-Original-Uri stands there 0 times, want once, X-Real-Ip"},
-		"two targets":         {append(kinds["nginx"]("GET", "/a", "192.0.2.1"), "X-Original-URI: /b"), "X-Original-Uri stands there 2 times"},
-		"two clients":         {append(kinds["nginx"]("GET", "/a", "192.0.2.1"), "X-Real-IP: 192.0.2.2"), "X-Real-Ip stands there 2 times"},
+		"no method": {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Uri: /a", "X-Forwarded-For: 192.0.2.1"},
+			"X-Forwarded-Method stands there 0 times"},
+		"no target": {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Method: GET",
+			"X-Forwarded-For: 192.0.2.1"}, "X-Forwarded-Uri stands there 0 times"},
+		"an empty target": {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Method: GET", "X-Forwarded-Uri:",
+			"X-Forwarded-For: 192.0.2.1"}, "X-Forwarded-Uri stands there 1 times"},
+		"no client": {[]string{"GET /forward HTTP/1.1", "X-Forwarded-Method: GET", "X-Forwarded-Uri: /a"},
+			"X-Forwarded-For is missing"},
+		"a client's name": {kinds["forward"]("GET", "/a", "192.0.2.1, unknown"), "X-Forwarded-For has no address"},
+		"nothing": {[]string{"GET /nginx HTTP/1.1"}, "X-Original-Method stands there 0 times, want " +
+			"once, X-Original-Uri stands there 0 times, want once, X-Real-Ip"},
+		"two targets": {append(kinds["nginx"]("GET", "/a", "192.0.2.1"), "X-Original-URI: /b"),
+			"X-Original-Uri stands there 2 times"},
+		"two clients": {append(kinds["nginx"]("GET", "/a", "192.0.2.1"), "X-Real-IP: 192.0.2.2"),
+			"X-Real-Ip stands there 2 times"},
 		"no client for envoy": {[]string{"GET /envoy/a HTTP/1.1"}, "X-Forwarded-For is missing"},
 		"no path":             {[]string{"GET / HTTP/1.1"}, `no_such_path: "/" is none of`},
 		"a path like one":     {[]string{"GET /envoyer HTTP/1.1", "X-Forwarded-For: 192.0.2.1"}, "no_such_path"},
-		"a path beyond one":   {[]string{"GET /nginx/ HTTP/1.1", "X-Original-Method: GET", "X-Original-URI: /a", "X-Real-IP: 192.0.2.1"}, "no_such_path"},
+		"a path beyond one": {[]string{"GET /nginx/ HTTP/1.1", "X-Original-Method: GET", "X-Original-URI: /a",
+			"X-Real-IP: 192.0.2.1"}, "no_such_path"},
 	} {
 		h, b, faults := door(t)
 		got := ask(t, h, c.lines...)
@@ -201,7 +214,8 @@ func TestIncompleteQuestions(t *testing.T) {
 func TestOnlyTrustedPeersMayAsk(t *testing.T) {
 	h, _, faults := door(t, func(o *decisions.Options) { o.Trusted = func(netip.Addr) bool { return false } })
 	got := ask(t, h, kinds["forward"]("GET", "/a", "192.0.2.1")...)
-	if got.StatusCode != http.StatusForbidden || len(*faults) != 1 || (*faults)[0] != "untrusted: 127.0.0.1 may not ask" {
+	if got.StatusCode != http.StatusForbidden || len(*faults) != 1 ||
+		(*faults)[0] != "untrusted: 127.0.0.1 may not ask" {
 		t.Errorf("%d, told of %q, want 403", got.StatusCode, *faults)
 	}
 }
@@ -211,13 +225,19 @@ func TestOverridesAreRefused(t *testing.T) {
 	for kind, question := range kinds {
 		h, _, _ := door(t)
 		for _, field := range []string{"X-HTTP-Method-Override: DELETE", "X-Rewrite-URL: /b", "x_original_url: /b"} {
-			if got := status(t, kind, ask(t, h, append(question("GET", "/a", "192.0.2.1"), field)...)); got != http.StatusBadRequest {
+			if got := status(t, kind, ask(t, h, append(question("GET", "/a", "192.0.2.1"), field)...)); got !=
+				http.StatusBadRequest {
 				t.Errorf("%s with %s: %d, want 400", kind, field, got)
 			}
 		}
 		passing, _, _ := door(t, func(o *decisions.Options) { o.PassOverrides = []string{"X-HTTP-Method-Override"} })
-		for field, want := range map[string]int{"X-Http-Method-Override: DELETE": 200, "X-Rewrite-URL: /b": 400, "X-Forwarded-Prefix: /b": 200} {
-			if got := status(t, kind, ask(t, passing, append(question("GET", "/files/"+strconv.Itoa(want), "192.0.2.1"), field)...)); got != want {
+		for field, want := range map[string]int{
+			"X-Http-Method-Override: DELETE": 200,
+			"X-Rewrite-URL: /b":              400,
+			"X-Forwarded-Prefix: /b":         200,
+		} {
+			if got := status(t, kind, ask(t, passing, append(question("GET", "/files/"+strconv.Itoa(want), "192.0.2.1"),
+				field)...)); got != want {
 				t.Errorf("%s that passes one field, with %s: %d, want %d", kind, field, got, want)
 			}
 		}
@@ -241,7 +261,9 @@ func TestTheProxysCertificateIsNotTheClients(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := decisions.New(decisions.Options{})
-	if want := "decisions options: Limiter is nil, want one\nTrusted is nil, want a function that says who may ask"; err == nil || err.Error() != want {
+	if want :=
+		"decisions options: Limiter is nil, want one\nTrusted is nil, want a function that says who may ask"; err ==
+		nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
 	}
 }
@@ -249,30 +271,43 @@ func TestNewNamesEveryFault(t *testing.T) {
 // FuzzQuestion: a target is read as it would be if the request had come here
 // itself, whoever asks about it.
 func FuzzQuestion(f *testing.F) {
-	for _, target := range []string{"/a", "/a?x", "//a", "/a/../a", "/%61", "/a%2fb", "/a;x", "http://h/a", "*", "", "/a b", "/files/{x}|", "/files/%zz", "/\x80"} {
+	for _, target := range []string{"/a", "/a?x", "//a", "/a/../a", "/%61", "/a%2fb", "/a;x", "http://h/a", "*", "",
+		"/a b", "/files/{x}|", "/files/%zz", "/\x80"} {
 		f.Add("GET", target)
 	}
 	f.Add("HEAD", "/a")
 	f.Add("CONNECT", "/a")
 	f.Fuzz(func(t *testing.T, method, target string) {
 		direct := trial.New(t, templates, rules, balancers(t))
-		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: h\r\n\r\n")))
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target +
+			" HTTP/1.1\r\nHost: h\r\n\r\n")))
 		if err != nil || r.RequestURI != target || r.Method != method {
 			return
 		}
 		r.RemoteAddr = "192.0.2.1"
 		w := httptest.NewRecorder()
-		httplimit.Handler(direct.Limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), httplimit.Options{Methods: direct.Table.Allowed}).ServeHTTP(w, r)
+		httplimit.Handler(direct.Limiter, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			httplimit.Options{Methods: direct.Table.Allowed}).ServeHTTP(w, r)
 		for kind, header := range map[string]http.Header{
 			"forward": {"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {target}, "X-Forwarded-For": {"192.0.2.1"}},
 			"nginx":   {"X-Original-Method": {method}, "X-Original-Uri": {target}, "X-Real-Ip": {"192.0.2.1"}},
 		} {
 			h, b, _ := door(t)
-			question := &http.Request{Method: "GET", RequestURI: "/" + kind, ProtoMajor: 1, ProtoMinor: 1, Header: header, RemoteAddr: "127.0.0.1:1", Body: http.NoBody}
+			question := &http.Request{
+				Method:     "GET",
+				RequestURI: "/" + kind,
+				ProtoMajor: 1,
+				ProtoMinor: 1,
+				Header:     header,
+				RemoteAddr: "127.0.0.1:1",
+				Body:       http.NoBody,
+			}
 			answer := httptest.NewRecorder()
 			h.ServeHTTP(answer, question)
-			if got := status(t, kind, answer.Result()); got != w.Code || answer.Header().Get("RateLimit") != w.Header().Get("RateLimit") {
-				t.Fatalf("%s %q: %s is answered %d %q, and the request itself %d %q", method, target, kind, got, answer.Header().Get("RateLimit"), w.Code, w.Header().Get("RateLimit"))
+			if got := status(t, kind, answer.Result()); got != w.Code ||
+				answer.Header().Get("RateLimit") != w.Header().Get("RateLimit") {
+				t.Fatalf("%s %q: %s is answered %d %q, and the request itself %d %q", method, target, kind, got,
+					answer.Header().Get("RateLimit"), w.Code, w.Header().Get("RateLimit"))
 			}
 			now := b.Now.UnixNano()
 			if got, want := b.Buckets.Stats(now).Live, direct.Buckets.Stats(now).Live; got != want {
@@ -294,7 +329,8 @@ func (s *said) WriteHeader(status int) { s.status = status }
 func TestAPanicIsNoYes(t *testing.T) {
 	for kind, question := range kinds {
 		h, _, _ := door(t, func(o *decisions.Options) { o.Limit.Cost = func(*http.Request) int64 { panic("a fault") } })
-		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Join(question("GET", "/a", "192.0.2.1"), "\r\n") + "\r\nHost: h\r\n\r\n")))
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(strings.Join(question("GET", "/a", "192.0.2.1"),
+			"\r\n") + "\r\nHost: h\r\n\r\n")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,8 @@ var OpenAPI []byte
 func describe(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		problem.Write(w, r, problem.Details{Status: http.StatusMethodNotAllowed, Detail: "The description is asked for by GET."})
+		problem.Write(w, r, problem.Details{Status: http.StatusMethodNotAllowed,
+			Detail: "The description is asked for by GET."})
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")

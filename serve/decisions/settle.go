@@ -56,7 +56,8 @@ func (d *door) settle(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			problem.Write(w, r, problem.Details{
 				Status: http.StatusServiceUnavailable, Type: problem.TemporaryReducedCapacity, Title: "Not settled",
-				Detail: "The limits cannot be corrected at the moment. Say the same again: what is settled stays as it is.",
+				Detail: "The limits cannot be corrected at the moment. Say the same again: what is settled stays " +
+					"as it is.",
 			})
 			return
 		}
@@ -69,7 +70,8 @@ func (d *door) settle(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *door) settleOne(ctx context.Context, id reservation.ID, spent *Spent) (Settled, error) {
-	s, err := d.options.Limiter.SettleAnswer(ctx, id, headgate.Answer{Actual: *spent.Actual, Status: spent.Status, Forgiven: spent.Forgive})
+	s, err := d.options.Limiter.SettleAnswer(ctx, id,
+		headgate.Answer{Actual: *spent.Actual, Status: spent.Status, Forgiven: spent.Forgive})
 	return Settled{Status: s.Status.String(), Reserved: s.Reserved, Actual: s.Actual, Uncharged: s.Uncharged}, err
 }
 
@@ -105,7 +107,8 @@ func readSpent(text []byte) (spent []Spent, ids []reservation.ID, batch bool, er
 			faults = append(faults, where+"actual is missing or below zero, want what was spent in tokens")
 		}
 		if status := spent[i].Status; status != 0 && (status < 200 || status > 599) {
-			faults = append(faults, fmt.Sprintf("%sstatus is %d, want that of the answer, 200 to 599, or none", where, status))
+			faults = append(faults, fmt.Sprintf("%sstatus is %d, want that of the answer, 200 to 599, or none",
+				where, status))
 		}
 	}
 	return spent, ids, batch, listed(faults)

@@ -37,8 +37,11 @@ func tell(t testing.TB, h http.Handler, path, body string, fields ...string) (in
 // metered has a limit of 100 tokens an hour.
 func metered(t testing.TB, change ...func(*headgate.Options)) (http.Handler, *trial.Bench) {
 	t.Helper()
-	b := trial.New(t, templates, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 100, Per: time.Hour}}, append(change, balancers(t))...)
-	h, _, _ := door(t, func(o *decisions.Options) { o.Limiter, o.Limit.Now = b.Limiter, func() time.Time { return b.Now } })
+	b := trial.New(t, templates, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 100, Per: time.Hour}},
+		append(change, balancers(t))...)
+	h, _, _ := door(t, func(o *decisions.Options) {
+		o.Limiter, o.Limit.Now = b.Limiter, func() time.Time { return b.Now }
+	})
 	return h, b
 }
 
@@ -64,14 +67,16 @@ func TestSettle(t *testing.T) {
 		return *answered(t, code, text).Remaining + 1
 	}
 	first := reserve()
-	if !first.Allowed || len(first.Reservation) != 32 || !first.Expires.Equal(trial.Epoch.Add(time.Minute)) || *first.Remaining != 60 {
+	if !first.Allowed || len(first.Reservation) != 32 || !first.Expires.Equal(trial.Epoch.Add(time.Minute)) ||
+		*first.Remaining != 60 {
 		t.Fatalf("%+v", first)
 	}
 	say := func(id string, actual int64, more string) string {
 		_, text := tell(t, h, "/v1/settle", fmt.Sprintf(`{"reservation":"%s","actual":%d%s}`, id, actual, more))
 		return text
 	}
-	for _, want := range []string{`{"status":"settled","reserved":40,"actual":10}`, `{"status":"already_settled","reserved":40,"actual":10}`} {
+	for _, want := range []string{`{"status":"settled","reserved":40,"actual":10}`,
+		`{"status":"already_settled","reserved":40,"actual":10}`} {
 		if got := say(first.Reservation, 10, ""); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -103,12 +108,17 @@ func TestSettle(t *testing.T) {
 // Several are settled in their order, and a login that succeeded gives all back.
 func TestSettlements(t *testing.T) {
 	h, _ := metered(t)
-	code, text := post(t, h, `{"requests":[`+question+`40,"reserve":60},`+question+`40,"reserve":60},`+question+`40,"reserve":60}]}`)
+	code, text := post(t, h, `{"requests":[`+question+`40,"reserve":60},`+question+`40,"reserve":60},`+question+
+		`40,"reserve":60}]}`)
 	var got struct{ Decisions []decisions.Answer }
-	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 200 || len(got.Decisions) != 3 || got.Decisions[2].Allowed {
+	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 200 || len(got.Decisions) != 3 ||
+		got.Decisions[2].Allowed {
 		t.Fatalf("%d %s", code, text)
 	}
-	_, text = tell(t, h, "/v1/settle", fmt.Sprintf(`{"settlements":[{"reservation":"%s","actual":40,"forgive":true},{"reservation":"%s","actual":15}]}`, got.Decisions[0].Reservation, got.Decisions[1].Reservation))
+	_, text = tell(t, h, "/v1/settle",
+		fmt.Sprintf(
+			`{"settlements":[{"reservation":"%s","actual":40,"forgive":true},{"reservation":"%s","actual":15}]}`,
+			got.Decisions[0].Reservation, got.Decisions[1].Reservation))
 	if text != `{"settlements":[{"status":"settled","reserved":40,"actual":40},{"status":"settled","reserved":40,"actual":15}]}` {
 		t.Error(text)
 	}
@@ -137,7 +147,8 @@ func TestSettlementsThatAreNone(t *testing.T) {
 			t.Errorf("%s: %d %s, want 400 with %s", body, code, got, want)
 		}
 	}
-	if code, got := post(t, h, question+`1,"reserve":86401}`); code != 400 || !strings.Contains(got, "reserve is 86401, want seconds from 1 to 86400, or 0") {
+	if code, got := post(t, h, question+`1,"reserve":86401}`); code != 400 ||
+		!strings.Contains(got, "reserve is 86401, want seconds from 1 to 86400, or 0") {
 		t.Errorf("%d %s", code, got)
 	}
 	for _, path := range []string{"/v1/settle", "/v1/check"} {
@@ -184,7 +195,8 @@ func TestStoreThatIsAway(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	store.away.Store(false)
-	if code, text := tell(t, h, "/v1/settle", settle); code != 200 || text != `{"status":"settled","reserved":40,"actual":1}` {
+	if code, text := tell(t, h, "/v1/settle", settle); code != 200 ||
+		text != `{"status":"settled","reserved":40,"actual":1}` {
 		t.Errorf("once it is back: %d %s", code, text)
 	}
 	code, text = tell(t, h, "/v1/check", question+`1}`, "Idempotency-Key", "k")
@@ -223,7 +235,8 @@ func TestIdempotencyKey(t *testing.T) {
 		t.Errorf("after ten minutes: %s", later)
 	}
 	for _, key := range []string{"", `""`, strings.Repeat("k", 256), "a,b", `a"b`} {
-		if code, text := once(key, question+`1}`); code != 400 || !strings.Contains(text, "Idempotency-Key is not one text") {
+		if code, text := once(key, question+`1}`); code != 400 ||
+			!strings.Contains(text, "Idempotency-Key is not one text") {
 			t.Errorf("under %q: %d %s", key, code, text)
 		}
 	}
@@ -237,7 +250,11 @@ func TestIdempotencyKeyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
 		store := held{release: make(chan struct{})}
-		b := trial.New(t, templates, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 100, Per: time.Hour}}, func(o *headgate.Options) { store.Store = o.Buckets; o.Buckets = &store })
+		b := trial.New(t, templates, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 100, Per: time.Hour}},
+			func(o *headgate.Options) {
+				store.Store = o.Buckets
+				o.Buckets = &store
+			})
 		h, _, _ := door(t, func(o *decisions.Options) {
 			o.Limiter = b.Limiter
 			o.Limit.Decided = func(*http.Request, *headgate.Decision) {
@@ -272,7 +289,8 @@ func TestIdempotencyKeyAtOnce(t *testing.T) {
 		close(store.release)
 		all.Wait()
 		if len(texts) != 2 || texts["panic"] != 1 || store.asked.Load() != 2 {
-			t.Errorf("%v by %d decisions, want one that panicked, and one answer for the others", texts, store.asked.Load())
+			t.Errorf("%v by %d decisions, want one that panicked, and one answer for the others", texts,
+				store.asked.Load())
 		}
 	})
 }
@@ -317,7 +335,8 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 func TestDescription(t *testing.T) {
 	h, _ := metered(t)
 	got := ask(t, h, "GET /v1/openapi.yaml HTTP/1.1")
-	if got.StatusCode != 200 || got.Header.Get("Content-Type") != "application/yaml" || got.ContentLength != int64(len(decisions.OpenAPI)) {
+	if got.StatusCode != 200 || got.Header.Get("Content-Type") != "application/yaml" ||
+		got.ContentLength != int64(len(decisions.OpenAPI)) {
 		t.Errorf("%d %v", got.StatusCode, got.Header)
 	}
 }

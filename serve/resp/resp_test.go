@@ -48,14 +48,16 @@ func start(t testing.TB, change ...func(*resp.Options)) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := trial.New(t, []string{"GET /a", "POST /login"}, []policy.Rule{{Endpoint: "default", Name: "each", Limit: 2, Per: time.Minute}})
+	b := trial.New(t, []string{"GET /a", "POST /login"},
+		[]policy.Rule{{Endpoint: "default", Name: "each", Limit: 2, Per: time.Minute}})
 	answers, err := decisions.NewAnswers(decisions.Options{Limiter: b.Limiter, Trusted: netip.Addr.IsLoopback})
 	if err != nil {
 		t.Fatal(err)
 	}
 	hasher := key.NewHasher()
 	o := resp.Options{
-		Buckets: buckets, Name: func(k []byte) (key.Key, uint16) { return hasher.Key(0, 0, k), 0 }, Now: s.now.Load, Check: answers.Ask,
+		Buckets: buckets, Name: func(k []byte) (key.Key, uint16) { return hasher.Key(0, 0, k), 0 }, Now: s.now.Load,
+		Check:   answers.Ask,
 		Trusted: netip.Addr.IsLoopback, MaxConnections: 100,
 		Failed: func(f decisions.Fault, err error) {
 			s.mu.Lock()
@@ -162,22 +164,29 @@ func TestThrottleUnderAnotherLimit(t *testing.T) {
 func TestCommands(t *testing.T) {
 	s := start(t)
 	for command, want := range map[string]string{
-		"PING": "+PONG", "PING hello": "$5 hello", "ECHO x": "$1 x", "SELECT 0": "+OK", "SELECT 1": "-ERR DB index is out of range", "CLIENT SETNAME x": "+OK", "CLIENT ID": ":1", "CLIENT": "-ERR wrong number of arguments for 'client' command", "CLIENT TRACKING ON": "-ERR unknown subcommand of CLIENT", "RESET": "+RESET", "COMMAND DOCS": "*0",
-		"GET x": "-ERR unknown command 'GET'", strings.Repeat("x", 100): "-ERR unknown command '" + strings.Repeat("x", 64) + "'",
-		"CL.THROTTLE":                           "-ERR wrong number of arguments for 'cl.throttle' command",
-		"CL.THROTTLE a 1 1":                     "-ERR wrong number of arguments for 'cl.throttle' command",
-		"CL.THROTTLE a 1 1 1 1 1":               "-ERR wrong number of arguments for 'cl.throttle' command",
-		"CL.THROTTLE a -1 1 1":                  "-ERR max_burst is not a whole number of 0 or more",
-		"CL.THROTTLE a 1 0 1":                   "-ERR count per period is not a whole number of 1 or more",
-		"CL.THROTTLE a 1 1 0":                   "-ERR period is not a whole number of 1 or more",
-		"CL.THROTTLE a 1 1 1 -1":                "-ERR quantity is not a whole number of 0 or more",
-		"CL.THROTTLE a x 1 1":                   "-ERR max_burst is not a whole number of 0 or more",
-		"CL.THROTTLE a 1.5 1 1":                 "-ERR max_burst is not a whole number of 0 or more",
-		"CL.THROTTLE a 1 1 1e3":                 "-ERR period is not a whole number of 1 or more",
-		"AUTH x":                                "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
-		"HELLO 4":                               "-NOPROTO unsupported protocol version",
-		"HELLO":                                 "*10 $6 server $8 headgate $7 version $5 7.0.0 $5 proto :2 $4 mode $10 standalone $4 role $6 master",
-		"HELLO 3 SETNAME me":                    "%5 $6 server $8 headgate $7 version $5 7.0.0 $5 proto :3 $4 mode $10 standalone $4 role $6 master",
+		"PING": "+PONG", "PING hello": "$5 hello", "ECHO x": "$1 x", "SELECT 0": "+OK",
+		"SELECT 1": "-ERR DB index is out of range", "CLIENT SETNAME x": "+OK", "CLIENT ID": ":1",
+		"CLIENT":             "-ERR wrong number of arguments for 'client' command",
+		"CLIENT TRACKING ON": "-ERR unknown subcommand of CLIENT", "RESET": "+RESET", "COMMAND DOCS": "*0",
+		"GET x": "-ERR unknown command 'GET'", strings.Repeat("x", 100): "-ERR unknown command '" +
+			strings.Repeat("x", 64) + "'",
+		"CL.THROTTLE":             "-ERR wrong number of arguments for 'cl.throttle' command",
+		"CL.THROTTLE a 1 1":       "-ERR wrong number of arguments for 'cl.throttle' command",
+		"CL.THROTTLE a 1 1 1 1 1": "-ERR wrong number of arguments for 'cl.throttle' command",
+		"CL.THROTTLE a -1 1 1":    "-ERR max_burst is not a whole number of 0 or more",
+		"CL.THROTTLE a 1 0 1":     "-ERR count per period is not a whole number of 1 or more",
+		"CL.THROTTLE a 1 1 0":     "-ERR period is not a whole number of 1 or more",
+		"CL.THROTTLE a 1 1 1 -1":  "-ERR quantity is not a whole number of 0 or more",
+		"CL.THROTTLE a x 1 1":     "-ERR max_burst is not a whole number of 0 or more",
+		"CL.THROTTLE a 1.5 1 1":   "-ERR max_burst is not a whole number of 0 or more",
+		"CL.THROTTLE a 1 1 1e3":   "-ERR period is not a whole number of 1 or more",
+		"AUTH x": "-ERR AUTH <password> called without any password configured for " +
+			"the default user. Are you sure your configuration is correct?",
+		"HELLO 4": "-NOPROTO unsupported protocol version",
+		"HELLO": "*10 $6 server $8 headgate $7 version $5 7.0.0 $5 proto :2 $4 " +
+			"mode $10 standalone $4 role $6 master",
+		"HELLO 3 SETNAME me": "%5 $6 server $8 headgate $7 version $5 7.0.0 $5 proto :3 $4 mode " +
+			"$10 standalone $4 role $6 master",
 		"CL.THROTTLE a 9223372036854775807 1 1": "-ERR the limit is larger than can be counted",
 		"CL.THROTTLE a 1 1 9223372036854775807": "-ERR the limit is larger than can be counted",
 	} {
@@ -185,7 +194,8 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%.60s: %s, want %s", command, got, want)
 		}
 	}
-	if got := s.ask(t, "CL.THROTTLE a 9223372036854775806 1 1000000000"); !strings.HasPrefix(got, "-ERR the limit cannot be counted: ") {
+	if got := s.ask(t, "CL.THROTTLE a 9223372036854775806 1 1000000000"); !strings.HasPrefix(got,
+		"-ERR the limit cannot be counted: ") {
 		t.Errorf("a limit that cannot be counted: %s", got)
 	}
 }
@@ -300,19 +310,21 @@ func TestPatience(t *testing.T) {
 func TestPassword(t *testing.T) {
 	s := start(t, func(o *resp.Options) { o.Password = "s3cret" })
 	for sent, want := range map[string]string{
-		"PING":                               "-NOAUTH Authentication required.",
-		"CL.THROTTLE a 1 1 1":                "-NOAUTH Authentication required.",
-		"AUTH wrong":                         "-WRONGPASS invalid username-password pair or user is disabled.",
-		"AUTH s3cret\r\nPING":                "+OK +PONG",
-		"AUTH default s3cret\r\nPING":        "+OK +PONG",
-		"AUTH s3cret\r\nRESET\r\nPING":       "+OK +RESET -NOAUTH Authentication required.",
-		"HELLO 3 AUTH default wrong\r\nPING": "-WRONGPASS invalid username-password pair or user is disabled. -NOAUTH Authentication required.",
+		"PING":                         "-NOAUTH Authentication required.",
+		"CL.THROTTLE a 1 1 1":          "-NOAUTH Authentication required.",
+		"AUTH wrong":                   "-WRONGPASS invalid username-password pair or user is disabled.",
+		"AUTH s3cret\r\nPING":          "+OK +PONG",
+		"AUTH default s3cret\r\nPING":  "+OK +PONG",
+		"AUTH s3cret\r\nRESET\r\nPING": "+OK +RESET -NOAUTH Authentication required.",
+		"HELLO 3 AUTH default wrong\r\nPING": "-WRONGPASS invalid username-password pair or user is disabled. " +
+			"-NOAUTH Authentication required.",
 	} {
 		if got := s.ask(t, sent); got != want {
 			t.Errorf("%q: %s, want %s", sent, got, want)
 		}
 	}
-	if got := s.ask(t, "HELLO 3 AUTH default s3cret\r\nPING"); !strings.HasPrefix(got, "%5") || !strings.HasSuffix(got, "+PONG") {
+	if got := s.ask(t, "HELLO 3 AUTH default s3cret\r\nPING"); !strings.HasPrefix(got, "%5") ||
+		!strings.HasSuffix(got, "+PONG") {
 		t.Errorf("HELLO with the password: %s", got)
 	}
 	if got := s.ask(t, "HELLO 2"); !strings.HasPrefix(got, "-NOAUTH") {
@@ -406,12 +418,14 @@ func TestRedisClients(t *testing.T) {
 	s := start(t, func(o *resp.Options) { o.Password = "s3cret" })
 	_, port, _ := net.SplitHostPort(s.at)
 	for _, version := range []string{"-2", "-3"} {
-		out, err := exec.Command("redis-cli", "-p", port, "--no-auth-warning", "-a", "s3cret", version, "CL.THROTTLE", "user"+version, "15", "30", "60").CombinedOutput()
+		out, err := exec.Command("redis-cli", "-p", port, "--no-auth-warning", "-a", "s3cret", version, "CL.THROTTLE",
+			"user"+version, "15", "30", "60").CombinedOutput()
 		if err != nil || string(out) != "0\n16\n15\n-1\n2\n" {
 			t.Errorf("redis-cli %s: %q, %v", version, out, err)
 		}
 	}
-	out, err := exec.Command("redis-benchmark", "-p", port, "-a", "s3cret", "-n", "2000", "-P", "16", "-q", "CL.THROTTLE", "key", "1000", "10", "1").CombinedOutput()
+	out, err := exec.Command("redis-benchmark", "-p", port, "-a", "s3cret", "-n", "2000", "-P", "16", "-q",
+		"CL.THROTTLE", "key", "1000", "10", "1").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "requests per second") {
 		t.Errorf("redis-benchmark: %s, %v", out, err)
 	}
@@ -419,7 +433,9 @@ func TestRedisClients(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := resp.New(resp.Options{})
-	want := "resp options: Buckets is nil, want a store\nName is nil, want a function that names buckets\nNow is nil, want a clock\nTrusted is nil, want a function that says who may connect\nMaxConnections is 0, want 1 or more"
+	want := "resp options: Buckets is nil, want a store\nName is nil, want a function that names buckets\nNow is " +
+		"nil, want a clock\nTrusted is nil, want a function that says who may connect\nMaxConnections is 0, want 1 " +
+		"or more"
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
 	}
@@ -427,7 +443,9 @@ func TestNewNamesEveryFault(t *testing.T) {
 
 // FuzzCommands: whatever is sent, the connection ends, and the server answers the next one.
 func FuzzCommands(f *testing.F) {
-	for _, sent := range []string{"PING\r\n", "*1\r\n$4\r\nPING\r\n", "*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n", "*1000000000\r\n", "*1\r\n$-1\r\n", "HELLO 3\r\n", "HG.CHECK GET /a 192.0.2.1\r\n", "\x00\xff\r\n"} {
+	for _, sent := range []string{"PING\r\n", "*1\r\n$4\r\nPING\r\n",
+		"*5\r\n$11\r\nCL.THROTTLE\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n", "*1000000000\r\n", "*1\r\n$-1\r\n",
+		"HELLO 3\r\n", "HG.CHECK GET /a 192.0.2.1\r\n", "\x00\xff\r\n"} {
 		f.Add(sent)
 	}
 	s := start(f)

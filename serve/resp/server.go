@@ -255,7 +255,8 @@ func (c *client) auth(b []byte, args [][]byte) []byte {
 	case len(args) < 1 || len(args) > 2:
 		return wrongCount(b, "auth")
 	case c.server.options.Password == "":
-		return appendError(b, "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+		return appendError(b, "ERR AUTH <password> called without any password configured for the default user. "+
+			"Are you sure your configuration is correct?")
 	case !c.says(args[len(args)-1]):
 		return appendError(b, "WRONGPASS invalid username-password pair or user is disabled.")
 	}
@@ -295,7 +296,9 @@ func (c *client) hello(b []byte, args [][]byte) []byte {
 		}
 	}
 	if !known {
-		return appendError(b, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return appendError(b, "NOAUTH HELLO must be called with the client already authenticated, otherwise the "+
+			"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP "+
+			"protocol version at the same time")
 	}
 	c.resp3, c.known = resp3, known
 	if resp3 {

@@ -106,7 +106,12 @@ func (c *client) check(b []byte, args [][]byte) []byte {
 	if len(args) < 3 {
 		return wrongCount(b, "hg.check")
 	}
-	q := decisions.Question{Method: string(args[0]), Target: string(args[1]), Client: string(args[2]), Header: map[string]decisions.Lines{}}
+	q := decisions.Question{
+		Method: string(args[0]),
+		Target: string(args[1]),
+		Client: string(args[2]),
+		Header: map[string]decisions.Lines{},
+	}
 	for rest := args[3:]; len(rest) > 0; {
 		switch option := strings.ToUpper(string(rest[0][:min(len(rest[0]), 16)])); {
 		case option == "COST" && len(rest) >= 2:

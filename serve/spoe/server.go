@@ -129,7 +129,8 @@ type session struct {
 
 func (s *Server) answer(c *conns.Conn) {
 	o := &session{
-		server: s, conn: c, in: bufio.NewReaderSize(c, maxFrame+4), most: maxFrame, slots: make(chan struct{}, maxAtOnce),
+		server: s, conn: c, in: bufio.NewReaderSize(c, maxFrame+4), most: maxFrame,
+		slots: make(chan struct{}, maxAtOnce),
 	}
 	err := o.serve()
 	o.asked.Wait()

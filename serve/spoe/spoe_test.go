@@ -39,9 +39,19 @@ func start(t testing.TB, change ...func(*Options)) *agent {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if a.asked = append(a.asked, *q); q.Target == "/refused" {
-				return decisions.Answer{Status: 429, Reason: "over_limit", Header: map[string]string{"Retry-After": "7"}, Problem: []byte(`{"status":429}`)}
+				return decisions.Answer{
+					Status:  429,
+					Reason:  "over_limit",
+					Header:  map[string]string{"Retry-After": "7"},
+					Problem: []byte(`{"status":429}`),
+				}
 			}
-			return decisions.Answer{Allowed: true, Status: 200, Reason: "within_limits", Header: map[string]string{"Ratelimit": `"a";r=1`}}
+			return decisions.Answer{
+				Allowed: true,
+				Status:  200,
+				Reason:  "within_limits",
+				Header:  map[string]string{"Ratelimit": `"a";r=1`},
+			}
 		},
 		Failed: func(f decisions.Fault, err error) {
 			a.mu.Lock()
@@ -189,13 +199,16 @@ func (h *haproxy) greet() *haproxy {
 func TestQuestions(t *testing.T) {
 	a := start(t)
 	h := connect(t, a).greet()
-	fields := appendText(appendText(appendText(appendText(nil, "X-Api-Key"), "hg_1"), "Accept"), strings.Repeat("x", 3000))
+	fields := appendText(appendText(appendText(appendText(nil, "X-Api-Key"), "hg_1"), "Accept"),
+		strings.Repeat("x", 3000))
 	fields = appendText(appendText(appendText(appendText(fields, "X-Api-Key"), "hg_2"), ""), "")
-	h.send(question(7, "method", "GET", "target", "/a?x=1", "client", client, "headers", fields, "identifier", "ann", "cost", 3))
+	h.send(question(7, "method", "GET", "target", "/a?x=1", "client", client, "headers", fields, "identifier",
+		"ann", "cost", 3))
 	if got := h.read(); got != `103 7/1: allowed=true status=200 reason=within_limits ratelimit="a";r=1` {
 		t.Error(got)
 	}
-	h.send(question(300, "method", "GET", "target", "/refused", "client", netip.MustParseAddr("2001:db8::1"), "identifier", nil))
+	h.send(question(300, "method", "GET", "target", "/refused", "client", netip.MustParseAddr("2001:db8::1"),
+		"identifier", nil))
 	if got := h.read(); got != `103 300/1: allowed=false status=429 reason=over_limit retry_after=7 problem={"status":429}` {
 		t.Error(got)
 	}
@@ -233,14 +246,16 @@ func TestMessagesThatAreNone(t *testing.T) {
 	a := start(t)
 	h := connect(t, a).greet()
 	for want, q := range map[string][]byte{
-		"target is missing":                    question(1, "method", "GET", "client", client),
-		"client is a text, want src":           question(2, "method", "GET", "target", "/a", "client", "192.0.2.1"),
-		"client is nothing, want src":          question(3, "method", "GET", "target", "/a", "client", nil),
-		"method is a number, want a text":      question(4, "method", 7, "target", "/a", "client", client),
-		"headers is a text, want req.hdrs_bin": question(5, "method", "GET", "target", "/a", "client", client, "headers", "a"),
-		"none of HAProxy's lists":              question(6, "method", "GET", "target", "/a", "client", client, "headers", []byte{1, 'a'}),
-		"cost is below zero":                   question(7, "method", "GET", "target", "/a", "client", client, "cost", -1),
-		`argument is "path", want method`:      question(8, "path", "/a", "method", "GET", "target", "/a", "client", client),
+		"target is missing":               question(1, "method", "GET", "client", client),
+		"client is a text, want src":      question(2, "method", "GET", "target", "/a", "client", "192.0.2.1"),
+		"client is nothing, want src":     question(3, "method", "GET", "target", "/a", "client", nil),
+		"method is a number, want a text": question(4, "method", 7, "target", "/a", "client", client),
+		"headers is a text, want req.hdrs_bin": question(5, "method", "GET", "target", "/a", "client", client,
+			"headers", "a"),
+		"none of HAProxy's lists": question(6, "method", "GET", "target", "/a", "client", client, "headers",
+			[]byte{1, 'a'}),
+		"cost is below zero":              question(7, "method", "GET", "target", "/a", "client", client, "cost", -1),
+		`argument is "path", want method`: question(8, "path", "/a", "method", "GET", "target", "/a", "client", client),
 		"has 2 messages, want one": appendFrame(nil, notify, 9, 1, func(b []byte) []byte {
 			one := []any{"method", "GET", "target", "/a", "client", client}
 			return appendMessage(appendMessage(b, one...), one...)
@@ -251,7 +266,8 @@ func TestMessagesThatAreNone(t *testing.T) {
 			t.Errorf("%s: %s, want no variable", want, got)
 		}
 		told := a.told()
-		if last := told[len(told)-1]; !strings.HasPrefix(last, "incomplete: message \"check\": ") && !strings.HasPrefix(last, "incomplete: a frame") || !strings.Contains(last, want) {
+		if last := told[len(told)-1]; !strings.HasPrefix(last, "incomplete: message \"check\": ") &&
+			!strings.HasPrefix(last, "incomplete: a frame") || !strings.Contains(last, want) {
 			t.Errorf("told of %q, want %q", last, want)
 		}
 	}
@@ -278,18 +294,23 @@ func TestFaults(t *testing.T) {
 		"no size":                    {false, hello("2.0", 0, false), 6},
 		"version 1":                  {false, hello("1.0", 16380, false), 8},
 		"frames of 255 bytes":        {false, hello("2.0", 255, false), 9},
-		"hello as a list of nothing": {false, appendFrame(nil, haproxyHello, 0, 0, func(b []byte) []byte { return append(b, 200, 1) }), 4},
+		"hello as a list of nothing": {false, appendFrame(nil, haproxyHello, 0, 0,
+			func(b []byte) []byte { return append(b, 200, 1) }), 4},
 		"hello twice":                {true, hello("2.0", 16380, false), 4},
 		"4 GiB":                      {true, []byte{255, 255, 255, 255}, 3},
 		"a byte more than announced": {true, []byte{0, 0, 0x3f, 0xfd}, 3},
 		"an empty frame":             {true, []byte{0, 0, 0, 0}, 4},
 		"half a head":                {true, []byte{0, 0, 0, 6, 3, 0, 0, 0, 1, 0}, 4},
-		"a number without an end":    {true, append([]byte{0, 0, 0, 16, 3, 0, 0, 0, 1}, bytes.Repeat([]byte{255}, 11)...), 4},
-		"a fragment":                 {true, fragment, 10},
-		"a text longer than a frame": {true, appendFrame(nil, notify, 1, 1, func(b []byte) []byte { return append(b, 200, 'x') }), 4},
-		"arguments that are missing": {true, appendFrame(nil, notify, 1, 1, func(b []byte) []byte { return append(appendText(b, "check"), 200) }), 4},
-		"a type that is none":        {true, appendFrame(nil, notify, 1, 1, func(b []byte) []byte { return append(append(appendText(b, "check"), 1), 1, 'a', 15) }), 4},
-		"an agent's frame":           {true, appendFrame(nil, ack, 1, 1, func(b []byte) []byte { return b }), 4},
+		"a number without an end": {true, append([]byte{0, 0, 0, 16, 3, 0, 0, 0, 1},
+			bytes.Repeat([]byte{255}, 11)...), 4},
+		"a fragment": {true, fragment, 10},
+		"a text longer than a frame": {true, appendFrame(nil, notify, 1, 1,
+			func(b []byte) []byte { return append(b, 200, 'x') }), 4},
+		"arguments that are missing": {true, appendFrame(nil, notify, 1, 1,
+			func(b []byte) []byte { return append(appendText(b, "check"), 200) }), 4},
+		"a type that is none": {true, appendFrame(nil, notify, 1, 1,
+			func(b []byte) []byte { return append(append(appendText(b, "check"), 1), 1, 'a', 15) }), 4},
+		"an agent's frame": {true, appendFrame(nil, ack, 1, 1, func(b []byte) []byte { return b }), 4},
 	} {
 		h := connect(t, a)
 		if c.greeted {
@@ -360,7 +381,8 @@ func TestPipelining(t *testing.T) {
 		}
 	})
 	h := connect(t, a).greet()
-	h.send(append(question(1, "method", "GET", "target", "/slow", "client", client), question(2, "method", "GET", "target", "/a", "client", client)...))
+	h.send(append(question(1, "method", "GET", "target", "/slow", "client", client),
+		question(2, "method", "GET", "target", "/a", "client", client)...))
 	if got := h.read(); !strings.HasPrefix(got, "103 2/1: allowed=true") {
 		t.Error(got)
 	}
@@ -396,7 +418,8 @@ func TestSlowWriters(t *testing.T) {
 }
 
 func TestVarint(t *testing.T) {
-	for _, n := range []uint64{0, 1, 239, 240, 241, 255, 2287, 2288, 264431, 264432, 1 << 32, math.MaxInt64, math.MaxUint64} {
+	for _, n := range []uint64{0, 1, 239, 240, 241, 255, 2287, 2288, 264431, 264432, 1 << 32, math.MaxInt64,
+		math.MaxUint64} {
 		b := appendVarint(nil, n)
 		r := reader{b: append(bytes.Clone(b), 9)}
 		if got := r.varint(); got != n || r.bad || len(r.b) != 1 {
@@ -404,7 +427,8 @@ func TestVarint(t *testing.T) {
 		}
 	}
 	// As doc/SPOE.txt section 3.1 bounds the lengths.
-	for n, length := range map[uint64]int{239: 1, 240: 2, 2287: 2, 2288: 3, 264431: 3, 264432: 4, 33818863: 4, 33818864: 5} {
+	for n, length := range map[uint64]int{239: 1, 240: 2, 2287: 2, 2288: 3, 264431: 3, 264432: 4, 33818863: 4,
+		33818864: 5} {
 		if got := len(appendVarint(nil, n)); got != length {
 			t.Errorf("%d takes %d bytes, want %d", n, got, length)
 		}
@@ -413,7 +437,8 @@ func TestVarint(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	_, err := New(Options{})
-	want := "spoe options: Check is nil, want a function that decides\nTrusted is nil, want a function that says who may connect\nMaxConnections is 0, want 1 or more"
+	want := "spoe options: Check is nil, want a function that decides\nTrusted is nil, want a function that says " +
+		"who may connect\nMaxConnections is 0, want 1 or more"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -434,8 +459,10 @@ func FuzzFrames(f *testing.F) {
 			t.Errorf("%v and %v", questions, err)
 		}
 		_, _ = headers(b)
-		again, err := readFrame(appendFrame(nil, frame.kind, frame.stream, frame.frame, func(b []byte) []byte { return append(b, frame.payload...) })[4:])
-		if err != nil || again.stream != frame.stream || again.frame != frame.frame || !bytes.Equal(again.payload, frame.payload) {
+		again, err := readFrame(appendFrame(nil, frame.kind, frame.stream, frame.frame,
+			func(b []byte) []byte { return append(b, frame.payload...) })[4:])
+		if err != nil || again.stream != frame.stream || again.frame != frame.frame ||
+			!bytes.Equal(again.payload, frame.payload) {
 			t.Errorf("%+v was written and read as %+v: %v", frame, again, err)
 		}
 		r := reader{b: b}

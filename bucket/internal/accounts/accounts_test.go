@@ -59,6 +59,7 @@ func TestLooked(t *testing.T) {
 		return false
 	}, nil)
 	if a != nil || asked != accounts.Looked || lasts != 1 {
-		t.Errorf("opened %+v after asking %d, of which %d were the last; want nil, %d and 1", a, asked, lasts, accounts.Looked)
+		t.Errorf("opened %+v after asking %d, of which %d were the last; want nil, %d and 1", a, asked, lasts,
+			accounts.Looked)
 	}
 }

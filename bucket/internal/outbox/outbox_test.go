@@ -113,7 +113,8 @@ func TestBox(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if messages != 4 || most != atOnce || failed != 1 || errs != 1 {
-			t.Errorf("%d messages, %d at once, %d failed with %d things; want 4, %d, 1 and 1", messages, most, failed, errs, atOnce)
+			t.Errorf("%d messages, %d at once, %d failed with %d things; want 4, %d, 1 and 1", messages, most,
+				failed, errs, atOnce)
 		}
 		if things, sent := box.Things.Load(), box.Messages.Load(); things != accounts || sent != 4 {
 			t.Errorf("counted %d things in %d messages, want %d in 4", things, sent, accounts)

@@ -75,7 +75,8 @@ func (n named) bytes() []byte {
 
 var subjects = []policy.Subject{
 	policy.SubjectPrincipal, policy.SubjectIP, policy.SubjectPrincipalIP, policy.SubjectProject,
-	policy.SubjectRegion, policy.SubjectEndpoint, policy.SubjectIdentifier, policy.SubjectIdentifierIP, policy.SubjectSite,
+	policy.SubjectRegion, policy.SubjectEndpoint, policy.SubjectIdentifier, policy.SubjectIdentifierIP,
+	policy.SubjectSite,
 	policy.SubjectPath, policy.SubjectClaim,
 }
 
@@ -118,10 +119,13 @@ func check(t *testing.T, h *key.Hasher, a, b named) {
 // others.
 func TestSubjectsAreInjective(t *testing.T) {
 	random := rand.New(rand.NewPCG(11, 12))
-	texts := []string{"", "a", "b", "ab", "a:b", "a\x00b", "\x00", "\x01", "\x01a", "\x02ab", "\x04", "\x10", "\x80", "\x81", "\x83\x01a", "\x84",
-		string(bytes.Repeat([]byte("a"), 127)), string(bytes.Repeat([]byte("a"), 128)), string(bytes.Repeat([]byte("a"), 300)), "\x00\x04 \x0a\x00\x00\x01"}
+	texts := []string{"", "a", "b", "ab", "a:b", "a\x00b", "\x00", "\x01", "\x01a", "\x02ab", "\x04", "\x10", "\x80",
+		"\x81", "\x83\x01a", "\x84",
+		string(bytes.Repeat([]byte("a"), 127)), string(bytes.Repeat([]byte("a"), 128)),
+		string(bytes.Repeat([]byte("a"), 300)), "\x00\x04 \x0a\x00\x00\x01"}
 	prefixes := []netip.Prefix{{}}
-	for _, text := range []string{"10.0.0.1/32", "10.0.0.0/24", "10.0.0.0/32", "0.0.0.0/32", "::/64", "::/128", "2001:db8::/64", "2001:db8::/56", "::ffff:10.0.0.1/128", "a00:1::/32"} {
+	for _, text := range []string{"10.0.0.1/32", "10.0.0.0/24", "10.0.0.0/32", "0.0.0.0/32", "::/64", "::/128",
+		"2001:db8::/64", "2001:db8::/56", "::ffff:10.0.0.1/128", "a00:1::/32"} {
 		prefixes = append(prefixes, netip.MustParsePrefix(text))
 	}
 	text := func() string { return texts[random.IntN(len(texts))] }
@@ -179,8 +183,10 @@ func TestKindsStayBelowTheTags(t *testing.T) {
 }
 
 func FuzzSubjects(f *testing.F) {
-	f.Add(uint8(0), uint8(1), "acme", "k_1", "10.0.0.1", uint8(32), "EU", "ann", uint8(0), uint8(1), "acmek", "_1", "10.0.0.1", uint8(32), "EU", "ann")
-	f.Add(uint8(6), uint8(0), "", "", "2001:db8::", uint8(64), "", "\x01a", uint8(3), uint8(2), "a", "", "10.0.0.1", uint8(32), "", "")
+	f.Add(uint8(0), uint8(1), "acme", "k_1", "10.0.0.1", uint8(32), "EU", "ann", uint8(0), uint8(1), "acmek", "_1",
+		"10.0.0.1", uint8(32), "EU", "ann")
+	f.Add(uint8(6), uint8(0), "", "", "2001:db8::", uint8(64), "", "\x01a", uint8(3), uint8(2), "a", "", "10.0.0.1",
+		uint8(32), "", "")
 	h := key.NewHasher()
 	of := func(subject, kind uint8, project, id, addr string, bits uint8, region, identifier string) (named, bool) {
 		n := named{
@@ -202,7 +208,8 @@ func FuzzSubjects(f *testing.F) {
 		}
 		return n, true
 	}
-	f.Fuzz(func(t *testing.T, s1, k1 uint8, p1, i1, a1 string, b1 uint8, r1, n1 string, s2, k2 uint8, p2, i2, a2 string, b2 uint8, r2, n2 string) {
+	f.Fuzz(func(t *testing.T, s1, k1 uint8, p1, i1, a1 string, b1 uint8, r1, n1 string, s2, k2 uint8, p2, i2, a2 string,
+		b2 uint8, r2, n2 string) {
 		a, okA := of(s1, k1, p1, i1, a1, b1, r1, n1)
 		b, okB := of(s2, k2, p2, i2, a2, b2, r2, n2)
 		if okA && okB {
