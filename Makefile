@@ -63,7 +63,7 @@ ALONE := eval/algorithms eval/nemesis eval/clients proofs
 STILL := body bucket bucket/internal/accounts charge/internal/subject endpoint endpoint/pattern eval/rivals/peer eval/routers \
 	frameworks/chilimit frameworks/echo5limit frameworks/echolimit frameworks/fiberlimit frameworks/ginlimit identity/region internal/clip \
 	internal/edits internal/paramname key policy/file rate server/advisories server/collector server/config server/convert \
-	server/descriptor server/developers server/openapi server/page server/replay server/rules server/state simulate slot
+	server/descriptor server/developers server/openapi server/page server/replay server/rules server/state slot
 
 # Tests outside the library that do less under the race detector (internal/race): `make long` runs them in full.
 IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce
@@ -134,7 +134,7 @@ valkey: ## test what replicas share on Valkey, in the place of Redis (fetches it
 	HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./bucket/redis
 	cd server && HEADGATE_TEST_REDIS=$(CURDIR)/bin/valkey-server go test -count=1 ./redis
 
-lint: fmt width vet staticcheck modules portable ## gofmt, width of comments, vet, staticcheck, tidy module files, 32-bit and WASM builds
+lint: fmt width vet staticcheck modules portable ## gofmt, width, vet, staticcheck, tidy module files, 32-bit and WASM builds
 
 # server/advisories holds a list for where the database cannot be reached; its test is part of `make test`.
 vuln: ## ask the Go vulnerability database about the modules and the toolchain (needs vuln.go.dev)
@@ -143,11 +143,8 @@ vuln: ## ask the Go vulnerability database about the modules and the toolchain (
 fmt:
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "gofmt would change:"; echo "$$bad"; exit 1; }
 
-# Prose of comments. Drawings and code in them are indented by a tab, and what an example prints is as wide as it is.
 width:
-	@bad=$$(git ls-files '*.go' | grep -v '\.gen\.go$$' | xargs awk '!/^\t*\/\// {printed = 0} /^\t*\/\/ (Unordered o|O)utput:/ {printed = 1} \
-		/^\t*\/\/ / && !printed {l = $$0; gsub(/\t/, "    ", l); if (length(l) > 120) print FILENAME ":" FNR}'); \
-	[ -z "$$bad" ] || { echo "comments wider than 120 columns, want at most 100 where one is wrapped:"; echo "$$bad"; exit 1; }
+	@git ls-files '*.go' | grep -v '\.gen\.go$$' | go run scripts/width.go
 
 vet:
 	@for m in $(MODULES); do echo "== go vet, module $$m"; (cd $$m && go vet ./...) || exit 1; done
