@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -52,28 +53,41 @@ func (a answer) reached() bool {
 }
 
 const (
-	clients  = 8
-	patience = 5 * time.Second
+	clients      = 8
+	frontClients = 16 // of a gateway: as many as the server with the fewest threads has
+	patience     = 5 * time.Second
 )
 
 // ask sends requests to addr over several connections, window of them at a time on each, and
-// returns the answers in order. A window of 0 is a connection for each.
+// returns the answers in order. A window of 0 is a connection for each. Each connection takes the
+// next that nobody has taken: one that waits in vain, for as long as patience, holds up no others.
 func ask(addr string, window int, requests []request) []answer {
+	return askBy(clients, addr, window, requests)
+}
+
+// askBy is ask over so many connections.
+func askBy(clients int, addr string, window int, requests []request) []answer {
 	answers := make([]answer, len(requests))
+	var next atomic.Int64
 	var wg sync.WaitGroup
-	part := (len(requests) + clients - 1) / clients
-	for from := 0; from < len(requests); from += part {
-		to := min(from+part, len(requests))
+	size := max(window, 1)
+	for range clients {
 		wg.Go(func() {
 			c := client{addr: addr}
 			defer c.close()
-			for at := from; at < to; {
-				if window == 0 {
-					c.close()
+			for {
+				end := int(next.Add(int64(size)))
+				at := end - size
+				if at >= len(requests) {
+					return
 				}
-				end := min(at+max(window, 1), to)
-				n := c.batch(requests[at:end], answers[at:end], at)
-				at += max(n, 1) // what ends the connection unanswered is answered by that
+				for end = min(end, len(requests)); at < end; {
+					if window == 0 {
+						c.close()
+					}
+					n := c.batch(requests[at:end], answers[at:end], at)
+					at += max(n, 1) // what ends the connection unanswered is answered by that
+				}
 			}
 		})
 	}

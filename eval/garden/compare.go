@@ -83,13 +83,13 @@ func through(f *front, g *grammar, n int, progress func(done int)) (result, erro
 		return result{}, err
 	}
 	res := result{routes: make(map[string]int)}
-	const chunk = 4096
+	const chunk = 1 << 14 // the last of each may have to be waited for
 	for res.sent < n {
 		requests := make([]request, min(chunk, n-res.sent))
 		for i := range requests {
 			requests[i] = g.request()
 		}
-		for i, a := range ask(f.addr, frontWindow, requests) {
+		for i, a := range askBy(frontClients, f.addr, frontWindow, requests) {
 			res.sent++
 			if a.charged != "" {
 				res.through++
@@ -122,7 +122,7 @@ func through(f *front, g *grammar, n int, progress func(done int)) (result, erro
 
 // direct sends n requests of a grammar to a server itself and returns those that a route served.
 func direct(addr string, s server, g *grammar, n int, progress func(done int)) (requests []request, answers []answer) {
-	const chunk = 4096
+	const chunk = 1 << 14 // the last of each may have to be waited for
 	for sent := 0; sent < n; {
 		some := make([]request, min(chunk, n-sent))
 		for i := range some {
