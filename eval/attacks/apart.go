@@ -17,7 +17,7 @@ import (
 // Who holds connections has a process of its own: its thousands of goroutines would share a
 // scheduler and a collector with the honest client that is measured. An attacker brings a machine
 // of its own besides. So for figures the gateway has half of the processors for itself, and the
-// attacker runs on the other half when nobody else there wants to; what the kernel does for it is
+// attacker runs on the other half, last of all; what the kernel does for it is
 // not spared. In tests it runs as all do: on a busy machine it would not attack at all.
 
 // divide gives this process, and those that it starts, the first half of the processors, and
@@ -58,7 +58,7 @@ func (h *holder) attackApart(n int) error {
 	}
 	cmd := exec.Command(self)
 	if h.yields {
-		cmd = exec.Command("chrt", "--idle", "0", self)
+		cmd = exec.Command("chrt", "--other", "0", "nice", "-n", "19", self)
 	}
 	cmd.Env, cmd.Stderr = append(os.Environ(), holdEnv+"="+string(what)), os.Stderr
 	until, err := cmd.StdinPipe()
