@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -91,14 +92,8 @@ type Options struct {
 	// Nil means none.
 	Warnings func() []string
 
-	// NeedToken is whether a request without a token is refused. False is for
-	// loopback listeners alone.
-	NeedToken bool
-
-	// Token is one that lets its bearer do everything; empty means that there
-	// is none. TokenName is what the audit calls it.
-	Token     string
-	TokenName string
+	// Access says who may call; Door.Use puts another in its place.
+	Access Access
 
 	// Tokens finds those of the database. Nil means none.
 	Tokens TokenFinder
@@ -109,13 +104,8 @@ type Options struct {
 	// KeyStore is where API keys are made and ended.
 	KeyStore KeyStore
 
-	// Calls is where calls are written down. Nil means nowhere. Those older
-	// than KeepCalls are forgotten, and so are the oldest beyond MostCalls that
-	// changed nothing, and beyond MostChanges of the others.
-	Calls       CallStore
-	KeepCalls   time.Duration
-	MostCalls   int64
-	MostChanges int64
+	// Calls is where calls are written down. Nil means nowhere.
+	Calls CallStore
 
 	// Observe is told of every call: its operation, "none" where there is none
 	// of the kind, and the status of the answer. Nil means nobody.
@@ -128,9 +118,28 @@ type Options struct {
 	Now func() time.Time // default time.Now
 }
 
+// Access says who may call, and for how long it is remembered that they did.
+type Access struct {
+	// NeedToken is whether a request without a token is refused. False is for
+	// loopback listeners alone.
+	NeedToken bool
+
+	// Token is one that lets its bearer do everything; empty means that there
+	// is none. TokenName is what the audit calls it.
+	Token     string
+	TokenName string
+
+	// Calls older than KeepCalls are forgotten, and so are the oldest beyond MostCalls that
+	// changed nothing, and beyond MostChanges of the others.
+	KeepCalls   time.Duration
+	MostCalls   int64
+	MostChanges int64
+}
+
 // Door is an http.Handler. Run keeps its record.
 type Door struct {
 	Options
+	access   atomic.Pointer[Access]
 	failures *failures
 	record   *recorder
 	past     past
@@ -156,10 +165,14 @@ func New(o Options) (*Door, error) {
 		o.Unrecorded = func() {}
 	}
 	d := &Door{Options: o, failures: newFailures(), edits: newTurn(), documents: newTurn(), looks: newTurn()}
-	d.record = newRecorder(o)
+	d.Use(o.Access)
+	d.record = newRecorder(o, d.access.Load)
 	d.handler = d.build()
 	return d, nil
 }
+
+// Use puts another Access in force, for calls that come from then on.
+func (d *Door) Use(a Access) { d.access.Store(&a) }
 
 var _ http.Handler = (*Door)(nil)
 

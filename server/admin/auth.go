@@ -64,11 +64,11 @@ var local = caller{actor: "local connection", may: everything}
 // identify reports who makes a request. An error is for the answer: it repeats
 // nothing of what was sent.
 func (d *Door) identify(r *http.Request) (caller, error) {
+	access := d.access.Load()
 	text, bears := bearer(r)
 	// What looks like a token of the database must be one, even where none is
 	// needed: whoever sends it believes that it counts.
-	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) &&
-		!strings.HasPrefix(d.Token, prefix) {
+	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) && !strings.HasPrefix(access.Token, prefix) {
 		token, ok := record.AdminToken{}, false
 		if d.Tokens != nil && record.AdminTokenFormat.Match(text) {
 			token, ok = d.Tokens(record.AdminTokenDigest(text))
@@ -88,9 +88,9 @@ func (d *Door) identify(r *http.Request) (caller, error) {
 		}
 	}
 	switch {
-	case d.Token != "" && bears:
-		return d.identifyByFile(r, text)
-	case d.NeedToken || d.Token != "":
+	case access.Token != "" && bears:
+		return d.identifyByFile(r, access, text)
+	case access.NeedToken || access.Token != "":
 		return caller{}, errors.New("The admin token is missing or wrong: send Authorization: Bearer TOKEN.")
 	case !localName(r.Host):
 		return caller{}, fault{strangeOrigin, errors.New("This listener answers to localhost and to addresses alone.")}
@@ -109,19 +109,19 @@ func bearer(r *http.Request) (text string, ok bool) {
 
 // identifyByFile compares with the token of the file, which people may have
 // chosen: so the number of wrong guesses is bounded.
-func (d *Door) identifyByFile(r *http.Request, text string) (caller, error) {
+func (d *Door) identifyByFile(r *http.Request, access *Access, text string) (caller, error) {
 	address := peer(r)
 	if wait := d.failures.begin(address, d.Now()); wait > 0 {
 		return caller{}, fault{tooManyFailures, &retry{wait}}
 	}
 	// Hashed first, so that the comparison takes the same time whatever the
 	// lengths.
-	got, want := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(d.Token))
+	got, want := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(access.Token))
 	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 		return caller{}, errors.New("The admin token is missing or wrong: send Authorization: Bearer TOKEN.")
 	}
 	d.failures.succeeded(address)
-	return caller{actor: "token " + d.TokenName, may: everything}, nil
+	return caller{actor: "token " + access.TokenName, may: everything}, nil
 }
 
 // retry says when to come again.

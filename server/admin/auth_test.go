@@ -117,7 +117,7 @@ func TestRevokedAndEndedTokens(t *testing.T) {
 
 // On loopback nobody needs a token, and whoever shows one is held to its roles.
 func TestLoopback(t *testing.T) {
-	s := newSite(t, func(o *admin.Options) { o.NeedToken, o.Token = false, "" })
+	s := newSite(t, func(o *admin.Options) { o.Access.NeedToken, o.Access.Token = false, "" })
 	for name, c := range map[string]struct {
 		token, host, origin string
 		status              int

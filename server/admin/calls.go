@@ -148,9 +148,9 @@ type recorder struct {
 	calls CallStore // nil: nothing is written down
 	log   *slog.Logger
 	now   func() time.Time
-	keep  time.Duration
-	most  [2]int64 // looks, changes
 	lost  func()
+
+	access func() *Access // which says what is forgotten
 
 	flushing sync.Mutex // one at a time, so that they stay in order
 
@@ -161,15 +161,8 @@ type recorder struct {
 	refusals int           // guarded by mu
 }
 
-func newRecorder(o Options) *recorder {
-	return &recorder{
-		calls: o.Calls,
-		log:   o.Log,
-		now:   o.Now,
-		keep:  o.KeepCalls,
-		most:  [2]int64{o.MostCalls, o.MostChanges},
-		lost:  o.Unrecorded,
-	}
+func newRecorder(o Options, access func() *Access) *recorder {
+	return &recorder{calls: o.Calls, log: o.Log, now: o.Now, lost: o.Unrecorded, access: access}
 }
 
 // add has a call written down soon.
@@ -253,10 +246,11 @@ func (rec *recorder) flush(ctx context.Context) error {
 }
 
 func (rec *recorder) prune(ctx context.Context) {
-	if rec.calls == nil || rec.keep == 0 {
+	a := rec.access()
+	if rec.calls == nil || a.KeepCalls == 0 {
 		return
 	}
-	gone, err := rec.calls.PruneCalls(ctx, rec.now().Add(-rec.keep), rec.most[0], rec.most[1])
+	gone, err := rec.calls.PruneCalls(ctx, rec.now().Add(-a.KeepCalls), a.MostCalls, a.MostChanges)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		rec.log.Warn("old calls could not be taken out of the record", "error", err)

@@ -23,9 +23,8 @@ func TestLint(t *testing.T) {
 		t.Fatal(err)
 	}
 	door, err := admin.New(admin.Options{
-		Metrics: http.NotFoundHandler(),
+		Metrics: http.NotFoundHandler(), Access: admin.Access{Token: "letmein"},
 		Compile: func() policy.CompileOptions { return policy.CompileOptions{Endpoints: endpoints} },
-		Token:   "letmein",
 	})
 	if err != nil {
 		t.Fatal(err)

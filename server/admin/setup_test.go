@@ -140,11 +140,13 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 		},
 		Budgets: developers.Reporter{Limiter: limiter, Policies: rules, Usage: used}, LimitRequests: db,
 		Ready: func() error { return nil }, Audit: db, TokenStore: db, KeyStore: keys, Calls: db,
-		KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
 		FindKey: func(context.Context, string) (string, string, error) { return "", "", record.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
-		Token:   fileToken, TokenName: "ops.token", NeedToken: true, Tokens: s.find,
-		Now: func() time.Time { return s.now },
+		Access: admin.Access{
+			Token: fileToken, TokenName: "ops.token", NeedToken: true, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
+		},
+		Tokens: s.find,
+		Now:    func() time.Time { return s.now },
 	}
 	o.Usage = usage.NewDays(func(who *identity.Principal) string { return "3f1c0a2b4d5e6f70" }, o.Now)
 	o.Activity, err = activity.New(activity.Options{})

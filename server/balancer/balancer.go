@@ -61,13 +61,20 @@ func (r Refusal) String() string {
 // Listener accepts connections and lets balancers name their clients.
 type Listener struct {
 	net.Listener
-	o        Options
+	o        atomic.Pointer[Options]
 	accepted atomic.Uint64
 	refused  [refusals]atomic.Uint64
 }
 
 // Listen returns a Listener around l.
-func Listen(l net.Listener, o Options) *Listener { return &Listener{Listener: l, o: o} }
+func Listen(l net.Listener, o Options) *Listener {
+	b := &Listener{Listener: l}
+	b.Use(o)
+	return b
+}
+
+// Use puts other Options in force, for connections that come from then on.
+func (l *Listener) Use(o Options) { l.o.Store(&o) }
 
 // Accepted returns how many connections had a header that was believed, one
 // that names no client included.
@@ -92,8 +99,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		switch {
 		case l.from(c.RemoteAddr()):
-			return &conn{Conn: c, l: l, reader: bufio.NewReaderSize(c, bufferBytes)}, nil
-		case !l.o.Required:
+			return &conn{Conn: c, l: l, o: l.o.Load(), reader: bufio.NewReaderSize(c, bufferBytes)}, nil
+		case !l.o.Load().Required:
 			return c, nil
 		}
 		l.refused[NotBalancer].Add(1)
@@ -107,7 +114,7 @@ func (l *Listener) from(remote net.Addr) bool {
 		return false
 	}
 	a := tcp.AddrPort().Addr().Unmap().WithZone("")
-	for _, p := range l.o.From {
+	for _, p := range l.o.Load().From {
 		if p.Contains(a) {
 			return true
 		}
@@ -123,6 +130,7 @@ const bufferBytes = 256
 type conn struct {
 	net.Conn
 	l      *Listener
+	o      *Options // when it was accepted
 	once   sync.Once
 	reader *bufio.Reader // what was read with the header; nil when it is used up
 	client net.Addr      // whom the header names, if anybody
@@ -132,7 +140,7 @@ type conn struct {
 // begin reads the header, once.
 func (c *conn) begin() error {
 	c.once.Do(func() {
-		if err := c.Conn.SetReadDeadline(time.Now().Add(c.l.o.Timeout)); err != nil {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(c.o.Timeout)); err != nil {
 			c.refuse(BadHeader, err)
 			return
 		}
@@ -140,15 +148,15 @@ func (c *conn) begin() error {
 		switch {
 		case err == nil:
 			c.l.accepted.Add(1)
-			if client != nil && c.l.o.Named != nil {
-				if err := c.l.o.Named(c.Conn, client); err != nil {
+			if client != nil && c.o.Named != nil {
+				if err := c.o.Named(c.Conn, client); err != nil {
 					c.err = err
 					_ = c.Close()
 					return
 				}
 			}
 			c.client = client
-		case errors.Is(err, errNone) && !c.l.o.Required:
+		case errors.Is(err, errNone) && !c.o.Required:
 		case errors.Is(err, errNone):
 			c.refuse(NoHeader, err)
 			return

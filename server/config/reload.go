@@ -12,13 +12,14 @@ var reloadable = []string{
 	"endpoint", "burst_percent",
 	"unknown", "no_rule", "bad_credentials", "credentials", "max_wait", "max_waiters",
 	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",
-	"tls",
-	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
-	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health",
-	"pass_override_headers",
+	"tokens", "tls", "decisions.tls",
+	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes", "region_files", "proxy_protocol",
+	"clients.max_connections", "clients.max_connections_per_address", "clients.max_requests_per_address", "clients.patience", "clients.min_rate",
+	"clients.stream_idle_timeout", "clients.max_headers", "clients.max_target_bytes",
+	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health", "pass_override_headers",
 	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
-	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from",
-	"decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
+	"admin_token_file", "admin_auth", "admin_calls", "developers", "decision_log", "traces", "warnings",
+	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from", "decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
 }
 
 // ReloadableSettings are those, and groups, that a process takes over while it runs.
@@ -32,18 +33,23 @@ func Reloadable(setting string) bool {
 }
 
 // Reloaded returns c with what next says of settings that are Reloadable. It reports which of those changed, and which
-// others of next do not count until a restart. Both are complete. Whether the gateway speaks TLS is for a restart, as
-// clients that connect to the one do not understand the other; with what certificate, and whom it asks for one, is not.
+// others of next do not count until a restart. Both are complete. Whether a listener speaks TLS, or the PROXY protocol,
+// is for a restart, as those who connect to the one do not understand the other; with what certificate, and with whom,
+// is not. Neither is which regions there are, but whether there are any is.
 func (c Config) Reloaded(next Config) (merged Config, changed, restart []string) {
 	merged = c
-	switched := c.TLS.On() != next.TLS.On()
+	switched := map[string]bool{
+		"tls":            c.TLS.On() != next.TLS.On(),
+		"decisions.tls":  (c.Decisions.TLS == DecisionsTLS{}) != (next.Decisions.TLS == DecisionsTLS{}),
+		"proxy_protocol": c.ProxyProtocol.On() != next.ProxyProtocol.On(),
+		"region_files":   (len(c.RegionFiles) > 0) != (len(next.RegionFiles) > 0),
+	}
 	var visit func(name string, to, from reflect.Value)
 	visit = func(name string, to, from reflect.Value) {
 		if to.Kind() != reflect.Struct {
 			switch {
-			case reflect.DeepEqual(to.Interface(), from.Interface()) ||
-				to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
-			case Reloadable(name) && !(switched && strings.HasPrefix(name, "tls.")):
+			case reflect.DeepEqual(to.Interface(), from.Interface()) || to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
+			case Reloadable(name) && !switched[name] && !switched[name[:max(0, strings.LastIndexByte(name, '.'))]]:
 				changed = append(changed, name)
 				to.Set(from)
 			default:

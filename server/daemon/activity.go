@@ -3,14 +3,13 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/config"
@@ -30,42 +29,52 @@ func newActivity(c config.Activity, names *activity.Names, early func(*headgate.
 	})
 }
 
-// newDecisionLog returns what writes decisions down, and what closes it; nil where none are.
-func newDecisionLog(c config.DecisionLog, caller func(*identity.Principal) string,
-	log *slog.Logger) (*decisionlog.Log, error) {
+// written writes decisions down, to a file that it closes in the end.
+type written struct {
+	*decisionlog.Log
+	file io.Closer // nil where it is not ours
+}
+
+// newDecisions returns what writes decisions down; nil where none are.
+func (p *parts) newDecisions(c config.DecisionLog) (*written, error) {
 	if !c.On() {
 		return nil, nil
 	}
+	d := &written{}
 	o := decisionlog.Options{
-		Write: os.Stderr, Caller: caller, PerSecond: c.PerSecond,
-		Failed: func(err error) { log.Error("decisions cannot be written down", "file", c.File, "error", err) },
+		Write: os.Stderr, Caller: p.names.Hash, PerSecond: c.PerSecond,
+		Failed: func(err error) { p.log.Error("decisions cannot be written down", "file", c.File, "error", err) },
 	}
 	if c.AdmittedOneIn > 0 {
 		o.Admitted = 1 / float64(c.AdmittedOneIn)
 	}
 	if c.File != "stderr" {
-		// now, so that a fault is told at the start
-		file, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		file, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // now, so that a fault is told
 		if err != nil {
 			return nil, fmt.Errorf("decision_log.file: %w", err)
 		}
 		_ = file.Close()
-		o.Write = &lumberjack.Logger{
-			Filename:   c.File,
-			MaxSize:    int(c.MaxSize >> 20),
-			MaxBackups: c.Keep,
-			Compress:   true,
-		}
+		rotated := &lumberjack.Logger{Filename: c.File, MaxSize: int(c.MaxSize >> 20), MaxBackups: c.Keep, Compress: true}
+		o.Write, d.file = rotated, rotated
 	}
-	return decisionlog.New(o)
+	var err error
+	d.Log, err = decisionlog.New(o)
+	return d, err
 }
 
-// decisionStats tells of the decision log, or is nil.
-func (p *parts) decisionStats() func() decisionlog.Stats {
-	if p.decisions == nil {
-		return nil
+// write writes decisions down until ctx ends, and then those that wait.
+func (d *written) write(ctx context.Context) {
+	d.Run(ctx)
+	if d.file != nil {
+		_ = d.file.Close() // of what could not be written it has told
 	}
-	return p.decisions.Stats
+}
+
+func (p *parts) decisionStats() (s decisionlog.Stats, on bool) {
+	if d := p.decisions.get(); d != nil {
+		return d.Stats(), true
+	}
+	return s, false
 }
 
 // activityEvery is the time between two looks at the counters of rules.

@@ -6,7 +6,6 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/hold"
 )
 
 // addressOptions is how the client's address is found.
@@ -31,17 +30,31 @@ func addressOptions(c config.Config) (o identity.Options, err error) {
 
 // balanced lets balancers name their clients, if there are any. It goes right
 // around the socket: TLS, if any, comes behind the PROXY header.
-func balanced(l net.Listener, p config.ProxyProtocol, clients *hold.Limiter, o *Options) (net.Listener, error) {
-	if l == nil || !p.On() {
+func (d *Daemon) balanced(l net.Listener) (net.Listener, error) {
+	if l == nil || !d.conf.ProxyProtocol.On() {
 		return l, nil
 	}
-	from, err := config.ParsePrefixes(p.From)
+	o, err := d.balancerOptions(d.conf.ProxyProtocol)
 	if err != nil {
 		return l, err
 	}
-	o.balancer = balancer.Listen(l, balancer.Options{From: from, Required: p.Required, Timeout: p.Timeout,
-		Named: clients.Name})
-	return o.balancer, nil
+	d.balancer = balancer.Listen(l, o)
+	return d.balancer, nil
+}
+
+func (d *Daemon) balancerOptions(p config.ProxyProtocol) (balancer.Options, error) {
+	from, err := config.ParsePrefixes(p.From)
+	return balancer.Options{From: from, Required: p.Required, Timeout: p.Timeout, Named: d.holds.gate.Name}, err
+}
+
+// prepareBalancers has use believe others, where anybody is.
+func (d *Daemon) prepareBalancers(p config.ProxyProtocol) (use func(), err error) {
+	o, err := d.balancerOptions(p)
+	return func() {
+		if d.balancer != nil {
+			d.balancer.Use(o)
+		}
+	}, err
 }
 
 // balancerStats tells the metrics of l, which may be nil.

@@ -20,33 +20,32 @@ import (
 )
 
 // adminDoor is what stands behind the admin listener.
-func (d *Daemon) adminDoor(token string) (*admin.Door, error) {
-	p, calls := d.parts, d.conf.AdminAccess.Calls
+func (d *Daemon) adminDoor(access admin.Access) (*admin.Door, error) {
+	p := d.parts
 	door, err := admin.New(admin.Options{
 		Limiter: p.limiter, Policies: p.rules, Database: p.database.rules, Compare: database.Compare,
 		Compile: p.compileOptions, Metrics: p.meter.Handler(),
 		Ready: d.ready, Log: d.log, Audit: p.database, FindKey: p.database.findKey, Warnings: d.warnings,
-		Fleet: p.database.fleet, Reload: d.Reload, Reverted: p.reverted, Budgets: p.reporter(),
-		LimitRequests: p.requests,
-		Activity:      p.activity, Usage: p.days, Try: d.try, Gateway: p.name, ActiveWarnings: p.watched.active(),
-		NeedToken: d.conf.NeedsAdminToken(), Token: token, TokenName: filepath.Base(d.conf.AdminTokenFile),
-		Tokens: p.adminTokens.find, TokenStore: p.adminTokens, KeyStore: p.keyStore(),
-		Calls: p.database, KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges,
-		Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
+		Fleet: p.database.fleet, Reload: d.Reload, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
+		Activity: p.activity, Usage: p.days, Try: d.try, Gateway: p.name, ActiveWarnings: p.activeWarnings,
+		Access: access, Tokens: p.adminTokens.find, TokenStore: p.adminTokens, KeyStore: p.keyStore(),
+		Calls: p.database, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
 	})
-	if err == nil && d.conf.NeedsAdminToken() && token == "" && p.adminTokens.len() == 0 {
-		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate " +
-			"admin token create`")
+	if err == nil && access.NeedToken && access.Token == "" && p.adminTokens.len() == 0 {
+		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate admin token create`")
 	}
 	return door, err
 }
 
-// adminToken reads the token of the file, if there is one.
-func adminToken(c config.Config) (string, error) {
-	if c.AdminTokenFile == "" {
-		return "", nil
+// adminAccess is who may call, with the token of the file, if there is one.
+func adminAccess(c *config.Config) (_ admin.Access, err error) {
+	calls := c.AdminAccess.Calls
+	a := admin.Access{NeedToken: c.NeedsAdminToken(), KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges}
+	if c.AdminTokenFile != "" {
+		a.TokenName = filepath.Base(c.AdminTokenFile)
+		a.Token, err = ReadToken(c.AdminTokenFile)
 	}
-	return ReadToken(c.AdminTokenFile)
+	return a, err
 }
 
 // minToken is the fewest characters that a secret of a file may have.

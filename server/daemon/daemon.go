@@ -31,6 +31,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
+	"github.com/headgate-io/headgate/server/warnings"
 )
 
 // Options is what does not come from the configuration.
@@ -49,7 +50,7 @@ type Options struct {
 	// Level, if set, is that of Log, to be changed by Reload.
 	Level *slog.LevelVar
 
-	balancer *balancer.Listener
+	balancer *balancer.Listener // nil without
 	holds    func() map[string]hold.Stats
 	reloads  func() metrics.ReloadStatus
 }
@@ -68,6 +69,8 @@ type Daemon struct {
 	side    *admin.Door
 	holds   holds
 	leaving atomic.Bool
+
+	balancer *balancer.Listener // nil without
 
 	api      swap     // what is behind gate
 	carriers carriers // to the API
@@ -105,7 +108,7 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	if words := advisories.Known().Words(runtime.Version()); words != "" {
 		o.Log.Warn(words + ": want a release in which they are fixed")
 	}
-	token, err := adminToken(c)
+	access, err := adminAccess(&c)
 	if err != nil {
 		return nil, err
 	}
@@ -115,13 +118,14 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	o.holds, o.reloads = d.heldStats, d.reloads.status
 	// The sockets first: a port in use is the commonest fault and the quickest
 	// to find.
-	if err := d.listen(&o); err != nil {
+	if err := d.listen(); err != nil {
 		return nil, err
 	}
+	o.balancer = d.balancer
 	file := contentOf(d.reloads.files())
 	if d.parts, err = build(ctx, c, o); err == nil {
 		d.parts.loaded.Load().contents.file = file
-		err = d.handle(token)
+		err = d.handle(access)
 	}
 	if err != nil {
 		d.close()
@@ -162,12 +166,12 @@ func (d *Daemon) close() {
 }
 
 // listen opens the listeners. Nothing is accepted until Run.
-func (d *Daemon) listen(o *Options) error {
+func (d *Daemon) listen() error {
 	var errs [7]error
 	if d.conf.Gateway() {
 		d.gate, errs[0] = open("listen", d.conf.Listen)
 		d.gate.held(d.holds.gate)
-		d.gate.Listener, errs[1] = balanced(d.gate.Listener, d.conf.ProxyProtocol, d.holds.gate, o)
+		d.gate.Listener, errs[1] = d.balanced(d.gate.Listener)
 	}
 	d.admin, errs[2] = open("admin", d.conf.Admin)
 	d.admin.held(d.holds.admin)
@@ -192,8 +196,9 @@ func (d *Daemon) listen(o *Options) error {
 }
 
 // handle puts the doors behind the listeners.
-func (d *Daemon) handle(token string) (err error) {
-	if d.side, err = d.adminDoor(token); err != nil {
+func (d *Daemon) handle(access admin.Access) (err error) {
+	d.parts.loaded.Load().access = access
+	if d.side, err = d.adminDoor(access); err != nil {
 		return err
 	}
 	d.admin.server.Handler = d.holds.admin.Handler(gateway.Framed(d.side))
@@ -341,7 +346,6 @@ func (d *Daemon) ready() error {
 // lets the requests in flight finish within the shutdown timeout, and returns.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.parts.close()
-	defer d.parts.sendLastSpans()
 	defer d.parts.kept.end() // after the last decision, and the last write of run
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var refreshing sync.WaitGroup
@@ -351,16 +355,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.apiKeys.run(background, d.conf.Refresh) })
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })
-	refreshing.Go(func() { d.parts.tokens.run(background) })
+	refreshing.Go(func() { d.parts.tokens.run(background, func(ctx context.Context, t *tokens) { t.source.Run(ctx) }) })
 	refreshing.Go(func() { d.parts.descriptors.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.askTLS.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.readActivity(background) })
-	refreshing.Go(func() { d.parts.watched.run(background) })
-	if d.parts.decisions != nil {
-		refreshing.Go(func() { d.parts.decisions.Run(background) })
-	}
+	refreshing.Go(func() { d.parts.watch.run(background, func(ctx context.Context, w *warnings.Watch) { w.Run(ctx) }) })
+	refreshing.Go(func() { d.parts.hook.Run(background) })
+	refreshing.Go(func() {
+		d.parts.decisions.run(background, func(ctx context.Context, log *written) { log.write(ctx) })
+	})
+	refreshing.Go(func() { d.parts.traces.run(background, d.parts.trace) })
 	refreshing.Go(func() { d.parts.shared.run(background) })
 	refreshing.Go(func() { d.parts.gossip.run(background) })
 	refreshing.Go(func() { d.parts.kept.run(background) })

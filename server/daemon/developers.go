@@ -12,7 +12,7 @@ import (
 
 // developers puts the developers' door before the gateway, if there is one.
 func (d *Daemon) developers(l *loaded, gate http.Handler) (_ http.Handler, err error) {
-	path := d.conf.Developers.Path
+	path := l.conf.Developers.Path
 	if path == "" {
 		return gate, nil
 	}
@@ -21,7 +21,7 @@ func (d *Daemon) developers(l *loaded, gate http.Handler) (_ http.Handler, err e
 		Log: d.log, KeyQuery: l.conf.Keys.Query, KeyHeader: l.conf.Keys.Header,
 	}
 	if d.conf.Database.Table == "" { // else no approval could change the rules
-		o.Requests, o.MaxRequests = d.parts.requests, d.conf.Developers.MaxRequests
+		o.Requests, o.MaxRequests = d.parts.requests, l.conf.Developers.MaxRequests
 	}
 	if before := d.parts.loaded.Load().door; before != nil {
 		l.door, err = before.Reloaded(o)
@@ -60,17 +60,17 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if p.activity != nil {
 		p.activity.Observe(r, d)
 	}
-	if p.decisions != nil {
-		p.decisions.Observe(r, d)
+	if log := p.decisions.get(); log != nil {
+		log.Observe(r, d)
 	}
-	if p.watched != nil {
-		p.watched.watch.Observe(r, d)
+	if watch := p.watch.get(); watch != nil {
+		watch.Observe(r, d)
 	}
 	if p.reverter != nil {
 		p.reverter.Observe(r, d)
 	}
-	if p.traces != nil {
-		p.traces.Observe(r, d)
+	if t := p.traces.get(); t != nil {
+		t.Observe(r, d)
 	}
 }
 

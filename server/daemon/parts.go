@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
@@ -17,12 +18,12 @@ import (
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/decisionlog"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/trace"
 	"github.com/headgate-io/headgate/server/usage"
+	"github.com/headgate-io/headgate/server/warnings"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -33,7 +34,7 @@ type parts struct {
 	database *policyDatabase
 	rules    *policy.Cache
 	keys     *keyring
-	tokens   *tokens   // nil without
+	tokens   *part[tokens]
 	tls      *tlsFiles // nil without
 	askTLS   *tlsFiles // of those who ask; nil without
 	apiKeys  *apiKeys  // nil if no key can be recognised
@@ -41,11 +42,13 @@ type parts struct {
 	adminTokens *adminTokens // nil if nobody listens
 	limiter     *headgate.Limiter
 	meter       *metrics.Meter
-	usage       *usage.Table     // nil if nothing is counted
-	days        *usage.Days      // the same, by the day
-	activity    *activity.Table  // nil if nothing is remembered
-	decisions   *decisionlog.Log // nil if none is written down
-	watched     *told            // nil if nothing is watched
+	usage       *usage.Table    // nil if nothing is counted
+	days        *usage.Days     // the same, by the day
+	activity    *activity.Table // nil if nothing is remembered
+	names       *activity.Names // of callers, for people
+	decisions   *part[written]
+	watch       *part[warnings.Watch]
+	hook        *warnings.Hook // where watch tells
 	requests    *requests
 	pressure    *pressure
 	shared      *shared          // nil if every gateway counts alone
@@ -54,11 +57,14 @@ type parts struct {
 	heartbeat   *fleet.Heartbeat // nil if this replica reports to nobody
 	reverter    *revert.Watcher  // nil if no change is taken back
 
-	traces      *trace.Tracer // nil without
+	traces      *part[trace.Tracer]
 	identifiers *httplimit.Identifiers
 	kept        *kept        // nil if buckets begin full
 	counters    *counters    // nil if nothing but requests is asked about
 	descriptors *descriptors // nil without
+
+	log     *slog.Logger
+	version string // of the program
 }
 
 func (p *parts) close() {
@@ -70,17 +76,20 @@ func (p *parts) close() {
 
 // build wires the parts in the order in which a request meets them.
 func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error) {
-	p := &parts{}
+	p := &parts{
+		log: logger(o.Log), version: o.Version, names: activity.NewNames(), hook: warnings.NewHook(warnings.HookOptions{}),
+		tokens: newPart[tokens](), decisions: newPart[written](), watch: newPart[warnings.Watch](), traces: newPart[trace.Tracer](),
+	}
 	l, err := load(c)
 	if err != nil {
 		return nil, err
 	}
-	l.registry.warn(logger(o.Log))
+	l.registry.warn(p.log)
 	if p.regions, err = newRegions(c.RegionFiles, o.Log); err != nil {
 		return nil, err
 	}
 	p.database = newDatabase(c, OpenDatabase)
-	p.requests = &requests{db: p.database, keep: c.Developers.KeepRequests, log: o.Log}
+	p.requests = &requests{db: p.database, log: o.Log, keep: func() time.Duration { return p.loaded.Load().conf.Developers.KeepRequests }}
 	if o.readOnly {
 		p.database.open = OpenDatabaseReadOnly
 		c.LastGood = ""
@@ -111,9 +120,15 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
-	if p.tokens, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
+	var away error
+	if l.tokens, away, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
 		return nil, err
 	}
+	if away != nil {
+		// Nobody gains: a request with a token counts as its address's.
+		p.log.Error("no keys of bearer tokens could be fetched: until they can, tokens are ignored", "error", away)
+	}
+	p.tokens.put(l.tokens)
 	if !o.readOnly || p.keys.len() > 0 { // else nobody has a key, so no secret is needed
 		if p.apiKeys, err = newAPIKeys(c, p.database, p.keys, o.Log); err != nil {
 			return nil, err
@@ -159,53 +174,37 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.name = replicaName(c)
 	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
-	names := activity.NewNames()
-	if p.activity, err = newActivity(c.Activity, names,
-		func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
+	if p.activity, err = newActivity(c.Activity, p.names, func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
 		return nil, err
 	}
 	if !o.readOnly {
-		if p.decisions, err = newDecisionLog(c.DecisionLog, names.Hash, logger(o.Log)); err != nil {
+		use, _, err := p.prepareTelling(ctx, &config.Config{}, &c)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if !o.readOnly {
-		if p.watched, err = newWatch(c.Warn, p.name, names.Hash, logger(o.Log)); err != nil {
-			return nil, err
-		}
-	}
-	if !o.readOnly {
-		if p.traces, err = p.newTraces(ctx, c.Traces, names.Hash, o.Version, logger(o.Log)); err != nil {
-			return nil, err
-		}
+		use()
 	}
 	p.meter = metrics.New(metrics.Options{
-		Warnings: p.watched.reporter(),
-		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats,
-		TooSmall:     func() bool { return len(p.pressure.warnings()) > 0 },
+		Warnings: p.watchStats,
+		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
-		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version,
-		Identifiers: p.identifiers.Faults,
-		Regions:     p.regions.reporter(), Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(),
-		DecisionLog: p.decisionStats(), Traces: p.traceStats(), Balancer: balancerStats(o.balancer), Holds: o.holds,
-		Tokens: p.tokens.status(p.who), TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(),
-		Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(),
-		Gossip: p.gossip.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
+		Regions: p.regions.status, Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats, Traces: p.traceStats, Balancer: balancerStats(o.balancer), Holds: o.holds,
+		Tokens: p.tokenStats, TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Gossip: p.gossip.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
 	}
 	if p.usage != nil {
-		p.days = usage.NewDays(names.Hash, nil)
+		p.days = usage.NewDays(p.names.Hash, nil)
 	}
 	options := l.limiterOptions()
-	options.NamedTiers = func() bool { return c.Tokens.TierClaim != "" || p.keys.tiers.Load() }
-	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared,
-		cmp.Or(p.shared.naming(), p.gossip.naming())
+	options.NamedTiers = func() bool { return p.loaded.Load().conf.Tokens.TierClaim != "" || p.keys.tiers.Load() }
+	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(p.shared.naming(), p.gossip.naming())
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding
@@ -214,6 +213,41 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	p.limiter, err = headgate.New(options)
 	return p, err
+}
+
+// prepareTelling makes what tells others of decisions: what writes them down, what warns of them and what traces them,
+// as far as after says something else of it than before. use puts it in place, drop gives it up.
+func (p *parts) prepareTelling(ctx context.Context, before, after *config.Config) (use, drop func(), err error) {
+	uses, drop := []func(){}, func() {}
+	if after.DecisionLog != before.DecisionLog {
+		next, err := p.newDecisions(after.DecisionLog)
+		if err != nil {
+			return nil, nil, err
+		}
+		uses = append(uses, func() { p.decisions.put(next) })
+	}
+	if after.Warn != before.Warn {
+		use, err := p.prepareWatch(after.Warn)
+		if err != nil {
+			return nil, nil, err
+		}
+		uses = append(uses, use)
+	}
+	if after.Traces != before.Traces {
+		next, err := p.newTraces(ctx, after.Traces)
+		if err != nil {
+			return nil, nil, err
+		}
+		uses = append(uses, func() { p.traces.put(next) })
+		if next != nil {
+			drop = func() { _ = next.Close(ctx) } // it has sent nothing
+		}
+	}
+	return func() {
+		for _, use := range uses {
+			use()
+		}
+	}, drop, nil
 }
 
 // timedOneIn is how many decisions there are to one whose stages are timed.
@@ -258,8 +292,8 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile po
 	return nil
 }
 
-// resolver tells callers apart as c says, by the keys and tokens of p.
-func (p *parts) resolver(c config.Config) (*identity.Resolver, error) {
+// resolver tells callers apart as c says, by the keys of p and by t.
+func (p *parts) resolver(c config.Config, t *tokens) (*identity.Resolver, error) {
 	who, err := addressOptions(c)
 	if err != nil {
 		return nil, err
@@ -268,7 +302,7 @@ func (p *parts) resolver(c config.Config) (*identity.Resolver, error) {
 	if c.Credentials == "first" {
 		who.Credentials = identity.FirstCredentials
 	}
-	p.tokens.identify(&who, c)
+	t.identify(&who, c)
 	if p.apiKeys != nil {
 		who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,15 +21,15 @@ const regionInterval = time.Second
 // regions keeps the table of regions as its files are. Files that cannot be
 // read leave the last good table in force.
 type regions struct {
-	files []string
-	log   *slog.Logger
+	log *slog.Logger
 
-	table    atomic.Pointer[region.Table]
+	table    atomic.Pointer[region.Table] // nil without files
 	failures atomic.Uint64
 	stale    atomic.Bool // the files are newer than the table, and faulty
 
-	// Of the goroutine that runs alone.
-	loaded, last []version
+	mu           sync.Mutex
+	files        []string  // guarded by mu
+	loaded, last []version // guarded by mu
 }
 
 // version is what tells a file from its next one without reading it.
@@ -40,33 +41,47 @@ type version struct {
 // newRegions loads the table for the first time, when nothing may be wrong.
 // Without files there is none.
 func newRegions(files []string, log *slog.Logger) (*regions, error) {
-	if log == nil {
-		log = slog.Default()
+	r := &regions{log: logger(log)}
+	use, err := r.prepare(files)
+	if err != nil {
+		return nil, err
 	}
-	r := &regions{files: files, log: log}
-	if len(files) == 0 {
-		return r, nil
+	use()
+	return r, nil
+}
+
+// prepare reads files, if they are others than before; use puts what they say in force.
+func (r *regions) prepare(files []string) (use func(), err error) {
+	r.mu.Lock()
+	same := slices.Equal(files, r.files)
+	r.mu.Unlock()
+	if same {
+		return func() {}, nil
 	}
-	r.loaded = r.versions()
-	r.last = r.loaded
+	now := versions(files)
 	table, err := region.Load(files...)
 	if err != nil {
 		return nil, err
 	}
-	r.table.Store(table)
-	return r, nil
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.files, r.loaded, r.last = files, now, now
+		r.table.Store(table)
+		r.stale.Store(false)
+	}, nil
 }
 
 // finder returns the look-up for headgate.Options.Region, or nil.
 func (r *regions) finder(who func() *identity.Resolver) func(netip.Addr) string {
-	if len(r.files) == 0 {
+	if r.table.Load() == nil {
 		return nil
 	}
 	return func(a netip.Addr) string { return r.table.Load().Region(who().IPv4(a)) }
 }
 
 func (r *regions) run(ctx context.Context) {
-	if len(r.files) == 0 {
+	if r.table.Load() == nil {
 		return
 	}
 	every(ctx, regionInterval, r.look)
@@ -75,7 +90,9 @@ func (r *regions) run(ctx context.Context) {
 // look loads files that changed, once they have ceased to: half a file may be
 // a table too, with the other half of the world unknown.
 func (r *regions) look() {
-	now := r.versions()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := versions(r.files)
 	settled := slices.Equal(now, r.last)
 	r.last = now
 	if !settled || slices.Equal(now, r.loaded) {
@@ -94,9 +111,9 @@ func (r *regions) look() {
 	r.log.Info("regions loaded", "ranges", table.Len(), "regions", table.Regions(), "bytes", table.Bytes())
 }
 
-func (r *regions) versions() []version {
-	all := make([]version, len(r.files))
-	for i, file := range r.files {
+func versions(files []string) []version {
+	all := make([]version, len(files))
+	for i, file := range files {
 		if s, err := os.Stat(file); err == nil {
 			all[i] = version{s.Size(), s.ModTime()}
 		}
@@ -104,20 +121,11 @@ func (r *regions) versions() []version {
 	return all
 }
 
-// reporter tells the metrics of the table, if there is one.
-func (r *regions) reporter() func() metrics.RegionStatus {
-	if len(r.files) == 0 {
-		return nil
-	}
-	return r.status
-}
-
-func (r *regions) status() metrics.RegionStatus {
+// status tells the metrics of the table, false if there is none.
+func (r *regions) status() (_ metrics.RegionStatus, on bool) {
 	table := r.table.Load()
-	return metrics.RegionStatus{
-		Ranges:   table.Len(),
-		Bytes:    table.Bytes(),
-		Failures: r.failures.Load(),
-		OK:       !r.stale.Load(),
+	if table == nil {
+		return metrics.RegionStatus{}, false
 	}
+	return metrics.RegionStatus{Ranges: table.Len(), Bytes: table.Bytes(), Failures: r.failures.Load(), OK: !r.stale.Load()}, true
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/metrics"
@@ -38,9 +39,11 @@ type loaded struct {
 	registry *Registry
 	compile  policy.CompileOptions
 	who      *identity.Resolver
+	tokens   *tokens             // nil without
 	door     *developers.Door    // nil if there is none
 	from     map[string]networks // who may ask for decisions, by the setting of the listener
 	setters  networks            // who of them may set limits of descriptors
+	access   admin.Access        // to the admin listener
 	contents contents            // as they were before they were read
 }
 
@@ -82,9 +85,9 @@ func (n networks) have(a netip.Addr) bool {
 	return slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// resolve has callers told apart as the configuration says, by the keys and tokens of p.
+// resolve has callers told apart as the configuration says, by the keys of p and by tokens.
 func (l *loaded) resolve(p *parts) (err error) {
-	l.who, err = p.resolver(l.conf)
+	l.who, err = p.resolver(l.conf, l.tokens)
 	return err
 }
 
@@ -176,60 +179,41 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 		return done, err
 	}
 	l.contents.file = file
+	if err := d.reloadTokens(ctx, before, l); err != nil {
+		return done, err
+	}
 	if err := l.resolve(p); err != nil {
 		return done, err
 	}
-	read, err := identifierOptions(next, l.registry.Table, d.log)
+	useAround, err := d.prepareAround(l)
 	if err != nil {
 		return done, err
 	}
-	useIdentifiers, err := p.identifiers.Prepare(read)
-	if err != nil {
-		return done, err
-	}
-	var gate http.Handler
-	by := d.carriers
+	gate, by, useHolds, err := d.prepareGate(before, l)
 	defer func() {
 		if err != nil && by != d.carriers {
 			by.close()
 		}
 	}()
-	if d.conf.Gateway() {
-		if err := d.holds.bears(&next); err != nil {
-			return done, err
-		}
-		if !sameCarriers(&next, &before.conf) {
-			fresh, err := newCarriers(&next, d.holds.upstream, d.log)
-			if err != nil {
-				return done, err
-			}
-			by = fresh
-		}
-		if gate, err = d.newGateway(l, by); err != nil {
-			return done, err
-		}
-	}
-	useTLS, err := p.tls.prepare(func(config.TLS) config.TLS { return next.TLS })
 	if err != nil {
 		return done, err
 	}
-	useAskTLS, err := p.askTLS.prepare(asItIs)
+	useTelling, dropTelling, err := p.prepareTelling(ctx, &before.conf, &l.conf)
 	if err != nil {
 		return done, err
 	}
 	// From here on nothing fails: the rules last, which come from elsewhere.
 	if !sameRules(before, l) {
 		if err := p.rules.Recompile(ctx, l.compile); err != nil {
+			dropTelling()
 			return done, fmt.Errorf("%w: %w", errRules, err)
 		}
 	} else {
 		l.registry, l.compile = before.registry, before.compile
 	}
-	useIdentifiers()
-	useTLS()
-	useAskTLS()
-	if err := errors.Join(p.limiter.Reload(l.limiterOptions()),
-		d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
+	useAround()
+	useTelling()
+	if err := errors.Join(p.limiter.Reload(l.limiterOptions()), d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
 		return done, err // ours to mend: both have been checked
 	}
 	p.loaded.Store(l)
@@ -241,10 +225,14 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 			return done, err // ours to mend: it is what New has checked
 		}
 	}
+	useHolds()
 	if by != d.carriers {
 		old := d.carriers
 		d.carriers = by
 		old.close()
+	}
+	if l.tokens != before.tokens {
+		p.tokens.put(l.tokens)
 	}
 	if d.reloads.level != nil {
 		_ = d.reloads.level.UnmarshalText([]byte(l.conf.Log.Level)) // which Complete has checked
@@ -252,9 +240,73 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	if l.registry != before.registry {
 		l.registry.warn(d.log)
 	}
+	if l.access.Token != before.access.Token && !slices.Contains(done.Changed, "admin_token_file") {
+		done.Changed = append(done.Changed, "admin_token_file")
+	}
 	done.Endpoints = l.registry.Table.Len()
 	done.Added, done.Removed = compared(before.registry.Table, l.registry.Table)
 	return done, nil
+}
+
+// reloadTokens has l verify tokens as before, if nothing else is said of them. The keys of an issuer must be there:
+// otherwise those in use are better than none.
+func (d *Daemon) reloadTokens(ctx context.Context, before, l *loaded) error {
+	l.tokens = before.tokens
+	if reflect.DeepEqual(before.conf.Tokens, l.conf.Tokens) {
+		return nil
+	}
+	next, away, err := startTokens(ctx, l.conf.Tokens, d.log)
+	if err == nil && away != nil {
+		err = fmt.Errorf("tokens: %w", away)
+	}
+	l.tokens = next
+	return err
+}
+
+// prepareAround makes anew what stands around the decision: how bodies are read, certificates, who may call the admin
+// listener, regions and balancers. use puts it in force.
+func (d *Daemon) prepareAround(l *loaded) (use func(), err error) {
+	p, c := d.parts, &l.conf
+	var uses [5]func()
+	var errs [6]error
+	read, err := identifierOptions(l.conf, l.registry.Table, d.log)
+	if err != nil {
+		return nil, err
+	}
+	uses[0], errs[0] = p.identifiers.Prepare(read)
+	uses[1], errs[1] = p.tls.prepare(func(config.TLS) config.TLS { return c.TLS })
+	uses[2], errs[2] = p.askTLS.prepare(func(config.TLS) config.TLS { return c.Decisions.TLS.Files() })
+	uses[3], errs[3] = p.regions.prepare(c.RegionFiles)
+	uses[4], errs[4] = d.prepareBalancers(c.ProxyProtocol)
+	l.access, errs[5] = adminAccess(c)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return func() {
+		for _, use := range uses {
+			use()
+		}
+		d.side.Use(l.access)
+	}, nil
+}
+
+// prepareGate makes the gateway of l, nil where there is none, with what carries its requests on. use has its clients
+// hold what they may by l.
+func (d *Daemon) prepareGate(before, l *loaded) (gate http.Handler, by carriers, use func(), err error) {
+	by = d.carriers
+	most, use, err := d.prepareHolds(&l.conf)
+	if err != nil || !d.conf.Gateway() {
+		return nil, by, use, err
+	}
+	if !sameCarriers(&l.conf, &before.conf) || most != by.transport.MaxConnsPerHost {
+		fresh, err := newCarriers(&l.conf, most, d.log)
+		if err != nil {
+			return nil, by, nil, err
+		}
+		by = fresh
+	}
+	gate, err = d.newGateway(l, by)
+	return gate, by, use, err
 }
 
 // errRules is why a reload failed whose files are good: it may be tried again.
@@ -264,7 +316,8 @@ var errRules = errors.New("rules for the new endpoints")
 func sameRules(a, b *loaded) bool {
 	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
-		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified)
+		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
+		slices.Equal(a.compile.Unseen, b.compile.Unseen) && slices.Equal(a.compile.Claims, b.compile.Claims) // of tokens
 }
 
 // watchFiles reloads when the configuration's file or a document changed, and has ceased to, under watch_files. A file

@@ -16,7 +16,7 @@ import (
 // can be opened, and knows how many are open.
 type requests struct {
 	db   *policyDatabase
-	keep time.Duration
+	keep func() time.Duration
 	log  *slog.Logger
 	open atomic.Int64
 }
@@ -59,7 +59,7 @@ func (q *requests) prune(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	gone, err := s.PruneRequests(ctx, time.Now().Add(-q.keep))
+	gone, err := s.PruneRequests(ctx, time.Now().Add(-q.keep()))
 	switch {
 	case err != nil && ctx.Err() == nil:
 		q.log.Warn("old requests for a higher limit could not be deleted", "error", err)

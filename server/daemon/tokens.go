@@ -45,26 +45,17 @@ func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tok
 	return verifier, source, away, nil
 }
 
-// startTokens makes what the configuration says of tokens, if anything.
-func startTokens(ctx context.Context, t config.Tokens, log *slog.Logger) (*tokens, error) {
+// startTokens makes what the configuration says of tokens, if anything. away is why the keys of an issuer could not be
+// fetched.
+func startTokens(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tokens, away, err error) {
 	if !t.On() {
-		return nil, nil
+		return nil, nil, nil
 	}
 	verifier, source, away, err := NewVerifier(ctx, t, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if away != nil {
-		// Nobody gains: a request with a token counts as its address's.
-		log.Error("no keys of bearer tokens could be fetched: until they can, tokens are ignored", "error", away)
-	}
-	return &tokens{source, verifier}, nil
-}
-
-func (t *tokens) run(ctx context.Context) {
-	if t != nil {
-		t.source.Run(ctx)
-	}
+	return &tokens{source, verifier}, away, nil
 }
 
 // identify tells a resolver of tokens and certificates.
@@ -90,13 +81,12 @@ var certificateProjects = map[string]identity.CertificateProject{
 	"organizational_unit": identity.CertificateUnit,
 }
 
-// status is where the metrics of tokens come from; nil without tokens.
-func (t *tokens) status(who func() *identity.Resolver) func() metrics.TokenStatus {
+// tokenStats is where the metrics of tokens come from, false without tokens.
+func (p *parts) tokenStats() (_ metrics.TokenStatus, on bool) {
+	t := p.tokens.get()
 	if t == nil {
-		return nil
+		return metrics.TokenStatus{}, false
 	}
-	return func() metrics.TokenStatus {
-		s := t.source.Status()
-		return metrics.TokenStatus{Keys: s.Keys, Age: s.Age, Failures: s.Failures, Cache: who().TokenCacheStats()}
-	}
+	s := t.source.Status()
+	return metrics.TokenStatus{Keys: s.Keys, Age: s.Age, Failures: s.Failures, Cache: p.who().TokenCacheStats()}, true
 }

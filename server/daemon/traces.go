@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -12,21 +11,19 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/trace"
 )
 
 // newTraces returns what tells a collector of requests, or nil.
-func (p *parts) newTraces(ctx context.Context, c config.Traces, caller func(*identity.Principal) string, version string,
-	log *slog.Logger) (*trace.Tracer, error) {
+func (p *parts) newTraces(ctx context.Context, c config.Traces) (*trace.Tracer, error) {
 	if !c.On() {
 		return nil, nil
 	}
 	o := trace.Options{
-		Endpoint: c.Endpoint, OneIn: c.OneIn, PerSecond: c.PerSecond, Caller: caller, Version: version,
+		Endpoint: c.Endpoint, OneIn: c.OneIn, PerSecond: c.PerSecond, Caller: p.names.Hash, Version: p.version,
 		Trusted: func(a netip.Addr) bool { return p.who().Trusts(a) },
-		Failed:  seldom(log, "traces cannot be sent"),
+		Failed:  seldom(p.log, "traces cannot be sent"),
 	}
 	if c.HeadersFile != "" {
 		var err error
@@ -62,37 +59,39 @@ func readHeaders(path string) (map[string]string, error) {
 
 // traced has requests traced on their way to next, if any are.
 func (p *parts) traced(next http.Handler) http.Handler {
-	if p.traces == nil {
-		return next
-	}
-	return p.traces.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if t := p.traces.get(); t != nil {
+			t.Serve(w, r, next)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // time asks for the times of the stages of some decisions.
 func (p *parts) time(ctx context.Context, r *headgate.Request) *headgate.Stages {
-	if p.traces != nil {
-		if s := p.traces.Time(ctx, r); s != nil {
+	if t := p.traces.get(); t != nil {
+		if s := t.Time(ctx, r); s != nil {
 			return s
 		}
 	}
 	return timeSome(ctx, r)
 }
 
-// lastSpans is how long the end of the process waits for the collector.
+// lastSpans is how long the collector is waited for in the end.
 const lastSpans = 5 * time.Second
 
-func (p *parts) sendLastSpans() {
-	if p.traces == nil {
-		return
-	}
+// trace sends spans until ctx ends, and then those that are left. Requests under way by then are in no trace.
+func (p *parts) trace(ctx context.Context, t *trace.Tracer) {
+	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
 	defer cancel()
-	_ = p.traces.Close(ctx) // what could not be sent was said
+	_ = t.Close(ctx) // what could not be sent was said
 }
 
-func (p *parts) traceStats() func() trace.Stats {
-	if p.traces == nil {
-		return nil
+func (p *parts) traceStats() (s trace.Stats, on bool) {
+	if t := p.traces.get(); t != nil {
+		return t.Stats(), true
 	}
-	return p.traces.Stats
+	return s, false
 }

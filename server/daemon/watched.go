@@ -2,53 +2,51 @@ package daemon
 
 import (
 	"bytes"
-	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 
-	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/metrics"
 	"github.com/headgate-io/headgate/server/warnings"
 )
 
-// told is what tells people of callers and denials, nil where nothing is watched.
-type told struct {
-	watch *warnings.Watch
-	hook  *warnings.Hook // nil: nothing is sent
-}
-
-// newWatch returns what watches, or nil.
-func newWatch(c config.Warnings, gateway string, caller func(*identity.Principal) string,
-	log *slog.Logger) (*told, error) {
-	if !c.On() {
-		return nil, nil
-	}
-	t := &told{}
-	o := warnings.Options{
-		CallerPercent: c.CallerPercent, CallerFill: c.CallerFill, DeniedPercent: c.DeniedPercent,
-		DeniedFor: c.DeniedFor,
-		Gateway:   gateway, Caller: caller, Log: log,
-	}
-	if c.URL != "" {
-		if _, err := hookSecret(c.SecretFile); err != nil { // now, so that a fault is told at the start
+// prepareWatch reads what people are to be told of. use has them told of it, and says that what they are not told of
+// any more is over.
+func (p *parts) prepareWatch(c config.Warnings) (use func(), err error) {
+	to := warnings.HookOptions{Log: p.log}
+	if c.On() && c.URL != "" {
+		if _, err := hookSecret(c.SecretFile); err != nil { // now, so that a fault is told
 			return nil, err
 		}
-		address, err := url.Parse(c.URL)
-		if err != nil {
-			return nil, fmt.Errorf("warnings.url is no URL") // the checks of the configuration have seen it
+		if to.URL, err = url.Parse(c.URL); err != nil {
+			return nil, errors.New("warnings.url is no URL") // the checks of the configuration have seen it
 		}
-		t.hook = warnings.NewHook(warnings.HookOptions{
-			URL:    address,
-			Secret: func() ([]byte, error) { return hookSecret(c.SecretFile) },
-			Log:    log,
-		})
-		o.Send = t.hook.Send
+		to.Secret = func() ([]byte, error) { return hookSecret(c.SecretFile) }
 	}
-	t.watch = warnings.New(o)
-	return t, nil
+	var next *warnings.Watch
+	if c.On() {
+		next = warnings.New(warnings.Options{
+			CallerPercent: c.CallerPercent, CallerFill: c.CallerFill, DeniedPercent: c.DeniedPercent, DeniedFor: c.DeniedFor,
+			Gateway: p.name, Caller: p.names.Hash, Log: p.log, Send: p.hook.Send,
+		})
+	}
+	return func() {
+		before := p.watch.get()
+		if next == nil && before == nil {
+			return
+		}
+		p.watch.put(next)
+		if next == nil {
+			before.End() // and those who were told hear of it
+			return
+		}
+		p.hook.Use(to)
+		if before != nil {
+			next.Follow(before)
+		}
+	}, nil
 }
 
 // leastHookSecret is the shortest secret that signs anything, in bytes.
@@ -67,36 +65,25 @@ func hookSecret(path string) ([]byte, error) {
 	return text, nil
 }
 
-// run watches and sends until ctx ends.
-func (t *told) run(ctx context.Context) {
-	if t == nil {
-		return
+// watchStats tells metrics of it, false where nothing is watched.
+func (p *parts) watchStats() (w metrics.Warnings, on bool) {
+	watch := p.watch.get()
+	if watch == nil {
+		return w, false
 	}
-	if t.hook != nil {
-		go t.hook.Run(ctx)
+	w.Stats = watch.Stats()
+	if p.hook.On() {
+		sent := p.hook.Stats()
+		w.Sent = map[string]uint64{"delivered": sent.Delivered, "failed": sent.Failed, "dropped": sent.Dropped}
 	}
-	t.watch.Run(ctx)
+	return w, true
 }
 
-// active lists the warnings that are not over, and is nil where nothing is watched.
-func (t *told) active() func(most int) ([]warnings.Event, int) {
-	if t == nil {
-		return nil
+// activeWarnings lists so many of the warnings that are not over, and says how many there are; nil where nothing is
+// watched.
+func (p *parts) activeWarnings(most int) ([]warnings.Event, int) {
+	if watch := p.watch.get(); watch != nil {
+		return watch.Active(most)
 	}
-	return t.watch.Active
-}
-
-// reporter tells metrics of it, and is nil where nothing is watched.
-func (t *told) reporter() func() metrics.Warnings {
-	if t == nil {
-		return nil
-	}
-	return func() metrics.Warnings {
-		w := metrics.Warnings{Stats: t.watch.Stats()}
-		if t.hook != nil {
-			sent := t.hook.Stats()
-			w.Sent = map[string]uint64{"delivered": sent.Delivered, "failed": sent.Failed, "dropped": sent.Dropped}
-		}
-		return w
-	}
+	return nil, 0
 }

@@ -29,8 +29,8 @@ func (a *counted) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: raw, l: a.l, slot: -1, left: a.l.o.Patience}
-		c.head.on = a.l.o.Plain
+		c := &conn{Conn: raw, l: a.l, slot: -1, left: a.l.o().Patience}
+		c.head.on = a.l.o().Plain
 		c.active.Store(a.l.tick.Load())
 		displaced, why, ok := a.l.join(c, address(raw.RemoteAddr()))
 		if displaced != nil {
@@ -159,7 +159,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if c.head.on {
 		if !c.betweenRequests() {
 			c.head = head{on: true}
-		} else if c.head.lines(p[:n]) > c.l.o.MaxHeaders+headSlack {
+		} else if c.head.lines(p[:n]) > c.l.o().MaxHeaders+headSlack {
 			c.l.count(Headers)
 			c.tooManyHeaders()
 			return 0, errTooManyHeaders
@@ -241,7 +241,7 @@ const full = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-Aft
 func (c *conn) refuse() {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	switch {
-	case c.l.o.Plain && !c.untold:
+	case c.l.o().Plain && !c.untold:
 		_, _ = c.Conn.Write([]byte(full))
 	case ok:
 		_ = tcp.SetLinger(0) // a reset, after which neither side has anything left to do

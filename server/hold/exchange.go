@@ -40,12 +40,13 @@ func newExchange(l *Limiter, c *conn, w http.ResponseWriter, r *http.Request) *e
 		http2:          r.ProtoMajor != 1,
 	}
 	x.active.Store(time.Now().UnixNano())
-	x.writes = watch{pace: l.o.Pace, left: l.o.Patience, cut: x.cutAnswer, silent: x.silentAnswer}
+	pace := l.o().Pace
+	x.writes = watch{pace: pace, left: pace.Patience, cut: x.cutAnswer, silent: x.silentAnswer}
 	if r.Body == nil || r.Body == http.NoBody {
 		x.whole.Store(true)
 		return x
 	}
-	x.reads = watch{pace: l.o.Pace, left: l.o.Patience, cut: x.cutBody, silent: x.silentBody}
+	x.reads = watch{pace: pace, left: pace.Patience, cut: x.cutBody, silent: x.silentBody}
 	x.body = r.Body
 	r.Body = (*incoming)(x)
 	return x
@@ -77,7 +78,7 @@ func (x *exchange) silentBody() (since, most time.Duration) {
 	if !x.answered.Load() {
 		return 0, 0
 	}
-	return x.silence(), x.l.o.StreamIdle
+	return x.silence(), x.l.o().StreamIdle
 }
 
 // silentAnswer: an answer over HTTP/2 that does not wait for its client may pause.
@@ -85,7 +86,7 @@ func (x *exchange) silentAnswer() (since, most time.Duration) {
 	if !x.writes.since.IsZero() {
 		return 0, 0
 	}
-	return x.silence(), x.l.o.StreamIdle
+	return x.silence(), x.l.o().StreamIdle
 }
 
 func (x *exchange) silence() time.Duration {

@@ -54,14 +54,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // oversized says what about r is too long, with the status of the answer.
 func (l *Limiter) oversized(r *http.Request) (Reason, int) {
-	if len(r.RequestURI) > l.o.MaxTarget {
+	if len(r.RequestURI) > l.o().MaxTarget {
 		return Target, http.StatusRequestURITooLong
 	}
 	n := 0
 	for _, lines := range r.Header {
 		n += len(lines)
 	}
-	if n > l.o.MaxHeaders {
+	if n > l.o().MaxHeaders {
 		return Headers, http.StatusRequestHeaderFieldsTooLarge
 	}
 	return 0, 0

@@ -12,23 +12,24 @@ import (
 	"time"
 )
 
-// Options configures a Limiter. All numbers are required to be above 0.
+// Options configures a Limiter. All numbers are required to be above 0. Use puts others in their place, but for those
+// that say so.
 type Options struct {
 	// MaxConnections and MaxPerAddress bound connections, in total and for each
 	// Group. A descriptor goes with each.
 	MaxConnections, MaxPerAddress int
 
 	// MaxRequests and MaxRequestsPerAddress bound requests under way. Over HTTP/2
-	// a connection has up to MaxStreams of them.
+	// a connection has up to MaxStreams of them, which Prepare alone takes over.
 	MaxRequests, MaxRequestsPerAddress int
 	MaxStreams                         int
 
-	// MaxHeaders is how many header fields a request may have, MaxHeaderBytes how
-	// large its head may be, MaxTarget how long its target.
-	MaxHeaders, MaxHeaderBytes, MaxTarget int
+	// MaxHeaders is how many header fields a request may have, MaxTarget how long its target may be.
+	MaxHeaders, MaxTarget int
 
-	// HeadTimeout bounds the TLS handshake and the arrival of a head, Idle the
-	// wait for the next one.
+	// MaxHeaderBytes is how large the head of a request may be. HeadTimeout bounds the TLS handshake and the arrival
+	// of a head, Idle the wait for the next one. Prepare alone takes them over.
+	MaxHeaderBytes    int
 	HeadTimeout, Idle time.Duration
 
 	// Pace is asked of clients that owe bytes; see the package's comment.
@@ -84,9 +85,8 @@ type Stats struct {
 
 // Limiter bounds what clients hold of one server.
 type Limiter struct {
-	o     Options
+	set   atomic.Pointer[settings]
 	tick  atomic.Int64 // counts sweeps from 1; the clock of connections
-	every time.Duration
 	start time.Time
 	ended [reasons]atomic.Uint64
 
@@ -97,6 +97,14 @@ type Limiter struct {
 	largest byConnections           // guarded by mu: the groups that are not exempt
 	total   int                     // guarded by mu
 }
+
+// settings are those in force, with the time between two sweeps.
+type settings struct {
+	Options
+	every time.Duration
+}
+
+func (l *Limiter) o() *settings { return l.set.Load() }
 
 // group is a client: addresses that are counted together.
 type group struct {
@@ -116,18 +124,30 @@ type group struct {
 
 // New returns a Limiter.
 func New(o Options) *Limiter {
-	l := &Limiter{o: o, groups: map[netip.Prefix]*group{}, start: time.Now()}
+	l := &Limiter{groups: map[netip.Prefix]*group{}, start: time.Now()}
 	l.tick.Store(1)
-	l.every = min(time.Second, max(5*time.Millisecond, min(o.Patience, o.StreamIdle)/20))
+	l.set.Store(&settings{o, sweepEvery(o)})
 	return l
+}
+
+func sweepEvery(o Options) time.Duration {
+	return min(time.Second, max(5*time.Millisecond, min(o.Patience, o.StreamIdle)/20))
+}
+
+// Use puts other Options in force. Nothing that is held by then is ended for it, but a client that is too slow, or
+// silent for too long, by them. Only one goroutine may call it at a time.
+func (l *Limiter) Use(o Options) {
+	// The clock of connections never gets coarser: what it counted before would be longer than it was.
+	l.set.Store(&settings{o, min(l.o().every, sweepEvery(o))})
 }
 
 // Prepare sets what net/http itself bounds, and lets l know the states of
 // connections.
 func (l *Limiter) Prepare(s *http.Server) {
-	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = l.o.HeadTimeout, l.o.Idle, l.o.MaxHeaderBytes
+	o := l.o()
+	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = o.HeadTimeout, o.Idle, o.MaxHeaderBytes
 	s.HTTP2 = &http.HTTP2Config{
-		MaxConcurrentStreams: l.o.MaxStreams,
+		MaxConcurrentStreams: o.MaxStreams,
 		// What a connection holds of bodies that nobody reads yet.
 		MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 256 << 10,
 	}
@@ -145,11 +165,7 @@ type connKey struct{}
 
 // Stats reports what is held now.
 func (l *Limiter) Stats() Stats {
-	s := Stats{
-		MaxConnections: l.o.MaxConnections,
-		Requests:       int(l.requests.Load()),
-		Ended:          make(map[string]uint64, reasons),
-	}
+	s := Stats{MaxConnections: l.o().MaxConnections, Requests: int(l.requests.Load()), Ended: make(map[string]uint64, reasons)}
 	for why := range reasons {
 		s.Ended[why.String()] = l.ended[why].Load()
 	}
@@ -164,7 +180,8 @@ func (l *Limiter) count(why Reason) { l.ended[why].Add(1) }
 // join counts c as one of the group of addr, and returns the connection that has
 // to be closed for it, if any. It reports false, and why, if there is no room.
 func (l *Limiter) join(c *conn, addr netip.Addr) (displaced *conn, why Reason, ok bool) {
-	key, exempt := l.o.Group(addr), l.o.Exempt(addr)
+	o := l.o()
+	key, exempt := o.Group(addr), o.Exempt(addr)
 	if exempt { // it alone, whoever else is in its network
 		key = netip.PrefixFrom(addr, addr.BitLen())
 	}
@@ -176,13 +193,13 @@ func (l *Limiter) join(c *conn, addr netip.Addr) (displaced *conn, why Reason, o
 		held = len(g.conns)
 	}
 	switch {
-	case !exempt && held >= l.o.MaxPerAddress:
+	case !exempt && held >= o.MaxPerAddress:
 		if displaced = l.idleOfOwn(g); displaced == nil {
 			g.refused++
 			c.untold = g.refused > mostTold
 			return nil, ConnectionsOfAddress, false
 		}
-	case l.total >= l.o.MaxConnections:
+	case l.total >= o.MaxConnections:
 		if displaced = l.idleOfLarger(held); displaced == nil {
 			return nil, ConnectionsInTotal, false
 		}
@@ -278,7 +295,7 @@ const mostTold = 16
 // way an eighth between two sweeps: what begins in their place are requests, and
 // those of a whole group that begin at once keep all others waiting.
 func (l *Limiter) idleOfOwn(g *group) *conn {
-	now, busy := l.tick.Load(), g.gaveUp < max(1, l.o.MaxPerAddress/8)
+	now, busy := l.tick.Load(), g.gaveUp < max(1, l.o().MaxPerAddress/8)
 	found := g.find(func(c *conn) bool { return (busy || c.betweenRequests()) && c.idle(now, 1) })
 	if found != nil && !found.betweenRequests() {
 		g.gaveUp++
@@ -291,7 +308,7 @@ func (l *Limiter) idleOfOwn(g *group) *conn {
 // holds many on which nothing has passed for Patience, whatever for. In the heap
 // the largest stand in front.
 func (l *Limiter) idleOfLarger(held int) *conn {
-	now, quiet := l.tick.Load(), int64(l.o.Patience/l.every)
+	now, quiet := l.tick.Load(), int64(l.o().Patience/l.o().every)
 	largest := l.largest[:min(len(l.largest), mostGroups)]
 	for _, g := range largest {
 		if len(g.conns) > held {
@@ -339,16 +356,17 @@ func (h *byConnections) Pop() any {
 // room. What its address has no room for is never counted in total, where it
 // would take the room of others for a moment.
 func (l *Limiter) begin(g *group) (why Reason, ok bool) {
+	o := l.o()
 	if g != nil {
-		most := l.o.MaxRequestsPerAddress
+		most := o.MaxRequestsPerAddress
 		if g.exempt {
-			most = l.o.MaxRequests
+			most = o.MaxRequests
 		}
 		if !oneMore(&g.requests, most) {
 			return RequestsOfAddress, false
 		}
 	}
-	if !oneMore(&l.requests, l.o.MaxRequests) {
+	if !oneMore(&l.requests, o.MaxRequests) {
 		l.oneLess(g)
 		return RequestsInTotal, false
 	}

@@ -11,7 +11,8 @@ const logEvery = 10 * time.Second
 
 // Run looks after connections until ctx ends.
 func (l *Limiter) Run(ctx context.Context) {
-	tick := time.NewTicker(l.every)
+	every := l.o().every
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	last := time.Now()
 	logged, told := last, [reasons]uint64{}
@@ -22,6 +23,10 @@ func (l *Limiter) Run(ctx context.Context) {
 		case now := <-tick.C:
 			l.sweep(now.Sub(last))
 			last = now
+			if next := l.o().every; next != every {
+				every = next
+				tick.Reset(every)
+			}
 			if now.Sub(logged) >= logEvery {
 				logged = now
 				l.tell(&told)
@@ -41,8 +46,7 @@ func (l *Limiter) tell(told *[reasons]uint64) {
 	}
 	if len(about) > 0 {
 		s := l.Stats()
-		l.o.Log.Warn("connections or requests were refused or ended for what they held",
-			append(about, "connections", s.Connections, "addresses", s.Addresses, "requests", s.Requests)...)
+		l.o().Log.Warn("connections or requests were refused or ended for what they held", append(about, "connections", s.Connections, "addresses", s.Addresses, "requests", s.Requests)...)
 	}
 }
 
@@ -51,9 +55,10 @@ func (l *Limiter) tell(told *[reasons]uint64) {
 // time since the last sweep.
 func (l *Limiter) sweep(passed time.Duration) {
 	now := l.tick.Add(1)
+	o := l.o()
 	// A process that was held up itself has nobody to blame.
-	passed = min(passed, 2*l.every)
-	silence := int64(l.o.StreamIdle / l.every)
+	passed = min(passed, 2*o.every)
+	silence := int64(o.StreamIdle / o.every)
 	var writers, silent []*conn
 	l.mu.Lock()
 	for _, g := range l.groups {
@@ -63,7 +68,7 @@ func (l *Limiter) sweep(passed time.Duration) {
 			case since > 0 && since < now-1:
 				writers = append(writers, c)
 			case since == 0:
-				c.stalled, c.left = false, min(l.o.Patience, c.left+passed)
+				c.stalled, c.left = false, min(o.Patience, c.left+passed)
 			}
 			if state := http.ConnState(c.state.Load()); (state == http.StateActive || state == http.StateHijacked) &&
 				now-c.active.Load() > silence {
@@ -96,7 +101,7 @@ func (c *conn) keepsUp(passed time.Duration) bool {
 		c.stalled, c.taken = true, taken
 		return true
 	}
-	c.left = c.l.o.Spend(c.left, passed, int64(taken-c.taken))
+	c.left = c.l.o().Spend(c.left, passed, int64(taken-c.taken))
 	c.taken = taken
 	return c.left > 0
 }

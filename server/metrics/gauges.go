@@ -180,8 +180,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	count(descReserved, reserved.Settled, "settled")
 	count(descReserved, reserved.Expired, "expired")
 	count(descReserved, reserved.Refused, "refused")
-	if g.options.Warnings != nil {
-		w := g.options.Warnings()
+	if w, on := g.options.Warnings(); on {
 		for kind, n := range w.Begun {
 			count(descWarned, n, kind)
 			gauge(descWarning, float64(w.Active[kind]), kind)
@@ -191,14 +190,12 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 			count(descSent, n, outcome)
 		}
 	}
-	if g.options.DecisionLog != nil {
-		s := g.options.DecisionLog()
+	if s, on := g.options.DecisionLog(); on {
 		count(descDecisions, s.Lines, "written")
 		count(descDecisions, s.Skipped, "skipped")
 		count(descDecisions, s.Lost, "lost")
 	}
-	if g.options.Traces != nil {
-		s := g.options.Traces()
+	if s, on := g.options.Traces(); on {
 		count(descSpans, s.Sent, "sent")
 		count(descSpans, s.Lost, "lost")
 	}
@@ -212,10 +209,8 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 }
 
 // addresses tells what is known of where requests come from.
-func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string),
-	count func(*prometheus.Desc, uint64, ...string)) {
-	if g.options.Regions != nil {
-		s := g.options.Regions()
+func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+	if s, on := g.options.Regions(); on {
 		gauge(descRegions, float64(s.Ranges))
 		gauge(descRegionBytes, float64(s.Bytes))
 		gauge(descRegionsOK, truth(s.OK))

@@ -69,8 +69,8 @@ type Options struct {
 	Rejections func() iter.Seq2[identity.Rejection, uint64]
 
 	// Regions tells of the table of regions, Balancer of connections by the
-	// PROXY protocol. Either may be nil: there is none.
-	Regions  func() RegionStatus
+	// PROXY protocol; false, or nil: there is none.
+	Regions  func() (s RegionStatus, on bool)
 	Balancer func() (accepted uint64, refused map[string]uint64)
 	// Identifiers tells how many bodies had a fault, and how many none. Where no
 	// body was read it says 0 of all.
@@ -79,8 +79,8 @@ type Options struct {
 	// Holds tells what clients hold of each listener. Nil: nothing listens.
 	Holds func() map[string]hold.Stats
 
-	// Tokens and TLS tell of what is not always in use; nil where it is not.
-	Tokens func() TokenStatus
+	// Tokens and TLS tell of what is not always in use: false, or nil, where it is not.
+	Tokens func() (s TokenStatus, on bool)
 	TLS    func() TLSStatus
 
 	// OpenRequests tells how many requests for a higher limit wait for a decision.
@@ -112,13 +112,13 @@ type Options struct {
 	// Nil tells of none.
 	Envelopes func() []Envelope
 
-	// Warnings tells of those that people were given; nil if nothing is watched.
-	Warnings func() Warnings
+	// Warnings tells of those that people were given; false if nothing is watched.
+	Warnings func() (w Warnings, on bool)
 
-	// DecisionLog tells of the decision log; nil if there is none.
-	DecisionLog func() decisionlog.Stats
-	// Traces tells of spans; nil if there are none.
-	Traces func() trace.Stats
+	// DecisionLog tells of the decision log; false if there is none.
+	DecisionLog func() (s decisionlog.Stats, on bool)
+	// Traces tells of spans; false if there are none.
+	Traces func() (s trace.Stats, on bool)
 
 	// Quotas tells what Envoys were lent. Nil tells of nothing.
 	Quotas func() quota.Status

@@ -40,7 +40,7 @@ var (
 // credentialGauges reads the state of tokens and TLS when the page is asked
 // for. What is not in use has no series.
 type credentialGauges struct {
-	tokens func() TokenStatus
+	tokens func() (TokenStatus, bool)
 	tls    func() TLSStatus
 }
 
@@ -57,8 +57,7 @@ func (g *credentialGauges) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v uint64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
 	}
-	if g.tokens != nil {
-		s := g.tokens()
+	if s, on := g.tokens(); on {
 		gauge(descTokenKeys, float64(s.Keys))
 		gauge(descTokenAge, s.Age.Seconds())
 		count(descTokenFailures, s.Failures)

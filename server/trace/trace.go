@@ -1,7 +1,7 @@
 // Package trace tells a collector of OpenTelemetry about some requests: a span for the request, and one in it for each
 // decision about it.
 //
-//	request ──▶ Handler: sampled? ──no──▶ on, untouched
+//	request ──▶ Serve: sampled? ──no──▶ on, untouched
 //	                        └─yes──▶ span, traceparent for the API ──▶ Check ──▶ span of the decision ──▶ queue ──▶ collector
 //
 // It is decided at the head, before anything else is done: whoever sent the request has decided if
@@ -130,26 +130,23 @@ func (t *Tracer) Stats() Stats { return Stats{Sent: t.spans.sent.Load(), Lost: t
 
 const field = "Traceparent" // W3C Trace Context
 
-// Handler has some requests traced on their way to next. All others go on as they came, their trace context too.
-func (t *Tracer) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		parent := parentOf(r)
-		if !t.samples(parent, r) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		ctx := r.Context()
-		if parent.IsValid() {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
-		}
-		ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", method(r.Method))))
-		defer span.End()
-		r = r.WithContext(ctx)
-		r.Header = r.Header.Clone()
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header)) // for the API
+// Serve serves a request by next, and some traced. All others go on as they came, their trace context too.
+func (t *Tracer) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	parent := parentOf(r)
+	if !t.samples(parent, r) {
 		next.ServeHTTP(w, r)
-	})
+		return
+	}
+	ctx := r.Context()
+	if parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+	}
+	ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.request.method", method(r.Method))))
+	defer span.End()
+	r = r.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header)) // for the API
+	next.ServeHTTP(w, r)
 }
 
 // parentOf is the span that a request is part of; it is not valid if there is none, or several.

@@ -57,21 +57,21 @@ func TestWhatIsSampled(t *testing.T) {
 			Now: func() time.Time { return now }})
 		for second := range 2 {
 			got := 0
-			h := tracer.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if tracer.Time(r.Context(), nil) != nil {
 					got++
 				} else if len(r.Header[field]) != len(test.fields) {
 					t.Errorf("%s: what is not sampled goes on with %q, want %q", test.name,
 						r.Header[field], test.fields)
 				}
-			}))
+			})
 			for range 10 {
 				r := httptest.NewRequest("GET", "/", nil)
 				r.RemoteAddr = test.peer
 				if test.fields != nil {
 					r.Header[field] = test.fields
 				}
-				h.ServeHTTP(nil, r)
+				tracer.Serve(nil, r, h)
 			}
 			if got != test.want {
 				t.Errorf("%s: in second %d, %d of 10 are sampled, want %d", test.name, second, got, test.want)
@@ -84,12 +84,9 @@ func TestWhatIsSampled(t *testing.T) {
 // TestWhatIsNotSampledCostsNothing: no allocation, with a trace context and without.
 func TestWhatIsNotSampledCostsNothing(t *testing.T) {
 	tracer := newTracer(t, Options{OneIn: 1e9})
-	h := tracer.Handler(http.HandlerFunc(func(_ http.ResponseWriter,
-		r *http.Request) {
-		tracer.Time(r.Context(), nil)
-	}))
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { tracer.Time(r.Context(), nil) })
 	r := httptest.NewRequest("GET", "/", nil)
-	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(nil, r) }); n >= trial.Allocations {
+	if n := testing.AllocsPerRun(1000, func() { tracer.Serve(nil, r, h) }); n >= trial.Allocations {
 		t.Errorf("a request that is not sampled allocates %v times, want 0", n)
 	}
 }
@@ -103,8 +100,7 @@ func TestACollectorThatIsAway(t *testing.T) {
 	defer collector.Close()
 	var told atomic.Int64
 	tracer := newTracer(t, Options{Endpoint: collector.URL, OneIn: 1, Failed: func(error) { told.Add(1) }})
-	tracer.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(nil,
-		httptest.NewRequest("GET", "/", nil))
+	tracer.Serve(nil, httptest.NewRequest("GET", "/", nil), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	if err := tracer.Close(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -27,9 +27,9 @@ import (
 // and the body, as Stripe signs its events (https://docs.stripe.com/webhooks#verify-manually).
 const SignatureField = "Headgate-Signature"
 
-// HookOptions says where events are sent. URL and Secret are required.
+// HookOptions says where events are sent. Secret is required where URL is set.
 type HookOptions struct {
-	URL    *url.URL
+	URL    *url.URL               // nil: nowhere
 	Secret func() ([]byte, error) // asked at each attempt
 
 	// Wait is how long to wait before the second attempt; each further one waits four times as long. Default a second.
@@ -48,9 +48,8 @@ const (
 
 // Hook sends events, one after the other. It never has more of them wait than mostQueue.
 type Hook struct {
-	o      HookOptions
-	client *http.Client
-	queue  chan Event
+	o     atomic.Pointer[hookOptions]
+	queue chan Event
 
 	delivered, failed, dropped atomic.Uint64
 }
@@ -62,8 +61,21 @@ type HookStats struct {
 	Dropped   uint64 // there was no room to wait
 }
 
+// hookOptions are completed ones, with what sends by them.
+type hookOptions struct {
+	HookOptions
+	client *http.Client
+}
+
 // NewHook returns a Hook, which sends while Run runs.
 func NewHook(o HookOptions) *Hook {
+	h := &Hook{queue: make(chan Event, mostQueue)}
+	h.Use(o)
+	return h
+}
+
+// Use has events sent to another place from now on, also those that wait.
+func (h *Hook) Use(o HookOptions) {
 	if o.Wait == 0 {
 		o.Wait = time.Second
 	}
@@ -79,15 +91,23 @@ func NewHook(o HookOptions) *Hook {
 		own.MaxIdleConnsPerHost = 1
 		o.Transport = own
 	}
-	return &Hook{o: o, queue: make(chan Event, mostQueue), client: &http.Client{
+	before := h.o.Swap(&hookOptions{o, &http.Client{
 		Transport: o.Transport, Timeout: perTry,
-		// only where the configuration says
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // only where the configuration says
+	}})
+	if before != nil {
+		before.client.CloseIdleConnections()
+	}
 }
+
+// On reports whether events are sent anywhere.
+func (h *Hook) On() bool { return h.o.Load().URL != nil }
 
 // Send has an event sent, or drops it if too many wait. It does not block.
 func (h *Hook) Send(e Event) {
+	if !h.On() {
+		return
+	}
 	select {
 	case h.queue <- e:
 	default:
@@ -118,16 +138,20 @@ func (h *Hook) deliver(ctx context.Context, e Event) {
 	if err != nil {
 		panic(err) // an Event can be written
 	}
-	wait := h.o.Wait
+	wait := h.o.Load().Wait
 	for n := 1; ; n++ {
-		if err = h.try(ctx, body); err == nil {
+		o := h.o.Load()
+		if o.URL == nil {
+			h.dropped.Add(1)
+			return
+		}
+		if err = o.try(ctx, body); err == nil {
 			h.delivered.Add(1)
 			return
 		}
 		if n == attempts || ctx.Err() != nil {
 			h.failed.Add(1)
-			h.o.Log.Error("a warning could not be sent", "host", h.o.URL.Host, "id", e.ID, "kind", e.Kind, "attempts",
-				n, "error", err)
+			o.Log.Error("a warning could not be sent", "host", o.URL.Host, "id", e.ID, "kind", e.Kind, "attempts", n, "error", err)
 			return
 		}
 		pause := time.NewTimer(wait)
@@ -141,19 +165,19 @@ func (h *Hook) deliver(ctx context.Context, e Event) {
 }
 
 // try sends a body once. Its errors name no path and no query, which may hold a secret.
-func (h *Hook) try(ctx context.Context, body []byte) error {
-	secret, err := h.o.Secret()
+func (o *hookOptions) try(ctx context.Context, body []byte) error {
+	secret, err := o.Secret()
 	if err != nil {
 		return fmt.Errorf("the secret cannot be read: %w", err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.o.URL.String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL.String(), bytes.NewReader(body))
 	if err != nil {
 		return errors.New("the URL is none that can be asked")
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "headgate")
-	r.Header.Set(SignatureField, Sign(secret, h.o.Now(), body))
-	answer, err := h.client.Do(r)
+	r.Header.Set(SignatureField, Sign(secret, o.Now(), body))
+	answer, err := o.client.Do(r)
 	if err != nil {
 		var named *url.Error
 		if errors.As(err, &named) {

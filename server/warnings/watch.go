@@ -152,6 +152,46 @@ func New(o Options) *Watch {
 	return w
 }
 
+// Follow has w go on where another Watch, to which no decision is told any more, has ended: what has begun there is over
+// here, and counts.
+func (w *Watch) Follow(before *Watch) {
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, s := range before.callers {
+		if _, known := w.callers[k]; !known {
+			followed := *s
+			w.callers[k] = &followed
+		}
+	}
+	w.none.Store(len(w.callers) == 0)
+	for kind, n := range before.begun {
+		w.begun[kind] += n
+	}
+	w.lost += before.lost
+	w.deniedTooMuch.Store(before.deniedTooMuch.Load())
+	w.active.follow(&before.active)
+}
+
+// End says of all that has begun that it is over, as nobody looks any more.
+func (w *Watch) End() {
+	w.mu.Lock()
+	var told []*Event
+	for _, s := range w.callers {
+		if !s.over {
+			told = append(told, w.endLocked(s, 0))
+		}
+	}
+	w.mu.Unlock()
+	if w.deniedTooMuch.Swap(false) {
+		told = append(told, &Event{Kind: Denied, State: "over"})
+	}
+	for _, e := range told {
+		w.tell(e)
+	}
+}
+
 // Observe looks at one decision. It fits headgate.Options.Observe.
 func (w *Watch) Observe(_ *headgate.Request, d *headgate.Decision) {
 	w.requests.Add(1)
@@ -296,6 +336,9 @@ func (w *Watch) lookAtDenials(now int64) {
 	at.requests, at.denied = w.requests.Swap(0), w.denied.Swap(0)
 	w.looks++
 	if w.o.DeniedPercent == 0 {
+		if w.deniedTooMuch.Swap(false) { // which another Watch has told of
+			w.tell(&Event{Kind: Denied, State: "over"})
+		}
 		return
 	}
 	var requests, denied int64

@@ -20,9 +20,10 @@ func newReload() *cobra.Command {
 		Short: "Have a running gateway read its configuration and documents again",
 		Long: `Have a running gateway read its configuration, the documents of its endpoints
 and the database again, as SIGHUP does. What can change while it runs is put in
-force: endpoints, their costs and rules, how callers are told apart, the API
-behind it, answers, the log's level. With a fault anywhere nothing changes, and
-the fault is the error. Buckets and connections stay.
+force: endpoints, their costs and rules, how callers are told apart, what they may
+hold, the API behind it, answers, certificates, the admin token, traces, warnings
+and logs. With a fault anywhere nothing changes, and the fault is the error.
+Buckets and connections stay.
 
 It says which settings have changed and wait for a restart.`,
 		Example: `  headgate reload
