@@ -76,6 +76,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		return reason, false, true
 	}
 	p.Now = l.clock.Now()
+	d.At = p.Now
 	p.Set, t.standing = l.rules(p.Now)
 	if table := l.endpointsOf(p.Set); table != d.endpoints { // other rules took effect in between
 		if reason, refused := l.match(t, table); refused {

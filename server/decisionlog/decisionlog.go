@@ -47,13 +47,15 @@ type Options struct {
 
 // Entry is a line. Numbers are absent where they say nothing.
 type Entry struct {
-	Time     time.Time `json:"time"`
+	Time     time.Time `json:"time"`     // by the wall clock
+	At       int64     `json:"at"`       // headgate.Decision.At
 	Decision string    `json:"decision"` // allowed or denied
 	Reason   string    `json:"reason"`   // as in metrics: over_limit, blocked …
 	Rule     string    `json:"rule,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"` // a template, or UNKNOWN
 	Caller   string    `json:"caller,omitempty"`   // a hash
 	Kind     string    `json:"kind,omitempty"`     // of the caller: address, api_key, token …
+	Address  string    `json:"address,omitempty"`  // a hash of where a caller with a credential came from
 	Project  string    `json:"project,omitempty"`
 	Cost     int64     `json:"cost,omitempty"`
 	Left     *int64    `json:"remaining,omitempty"` // tokens, of the rule
@@ -134,6 +136,7 @@ func shadowed(d *headgate.Decision) bool {
 func (l *Log) entry(now time.Time, d *headgate.Decision) Entry {
 	e := Entry{
 		Time:     now.UTC(),
+		At:       d.At,
 		Decision: "denied",
 		Reason:   d.Reason.String(),
 		Cost:     d.Cost,
@@ -169,6 +172,9 @@ func (l *Log) entry(now time.Time, d *headgate.Decision) Entry {
 	}
 	if who.Prefix.IsValid() || who.ID != "" {
 		e.Caller, e.Kind, e.Project = l.o.Caller(who), who.Kind.String(), who.Project
+		if who.Kind != identity.Address && who.Prefix.IsValid() {
+			e.Address = l.o.Caller(&identity.Principal{Kind: identity.Address, Prefix: who.Prefix})
+		}
 	}
 	return e
 }

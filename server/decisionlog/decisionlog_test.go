@@ -82,8 +82,8 @@ func TestLines(t *testing.T) {
 		log.Run(ctx)
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		want := []string{
-			`{"time":"2000-01-01T00:00:00Z","decision":"allowed","reason":"within_limits","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","project":"acme","cost":1,"remaining":0,"shadow_denied":["per address"]}`,
-			`{"time":"2000-01-01T00:00:00Z","decision":"denied","reason":"over_limit","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","project":"acme","cost":1,"remaining":0,"retry_after_seconds":0.5,"shadow_denied":["per address"]}`,
+			`{"time":"2000-01-01T00:00:00Z","at":946684800000000000,"decision":"allowed","reason":"within_limits","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","address":"hash-of-0-bytes","project":"acme","cost":1,"remaining":0,"shadow_denied":["per address"]}`,
+			`{"time":"2000-01-01T00:00:00Z","at":946684800000000000,"decision":"denied","reason":"over_limit","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","address":"hash-of-0-bytes","project":"acme","cost":1,"remaining":0,"retry_after_seconds":0.5,"shadow_denied":["per address"]}`,
 		}
 		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 			t.Errorf("the log is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
@@ -108,6 +108,7 @@ func TestAFloodIsBounded(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		var done sync.WaitGroup
 		done.Go(func() { log.Run(ctx) })
+		time.Sleep(time.Second / 2) // between two ticks of the log
 		for range 3 {
 			for range 1000 {
 				l.Check(context.Background(), request("ann"))

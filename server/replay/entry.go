@@ -1,8 +1,6 @@
 package replay
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,20 +18,23 @@ type Entry struct {
 	Target string // as in the request line
 	User   string // who the program had logged in; "" if the log does not say
 	Status int    // of the answer; 0 if the log does not say
+
+	Decided *Decided // what a decision log says besides; nil in others
 }
 
 // Format is how a line of a log is read.
 type Format struct {
 	Name string
 
-	// Seconds says that its times are whole seconds.
-	Seconds bool
+	// Seconds says that its times are whole seconds, Mixed that lines may stand some thousands behind later ones.
+	Seconds, Mixed bool
 
-	read func(line []byte, e *Entry) error
+	// reader makes what reads lines, for one goroutine. What it reads lasts as long as the line does.
+	reader func() func(line string, e *Entry) error
 }
 
 // Formats are the names that ParseFormat takes.
-var Formats = []string{"combined", "json", "envoy", "alb"}
+var Formats = []string{"combined", "json", "envoy", "alb", "decisions"}
 
 // ParseFormat returns the format of a name. Fields say in which member of a JSON object a part of the request stands,
 // by time, client, method, target, user and status; those that are left out are looked for under usual names.
@@ -43,18 +44,25 @@ func ParseFormat(name string, fields map[string]string) (Format, error) {
 			return Format{}, fmt.Errorf("field is %q, want time, client, method, target, user or status", field)
 		}
 	}
+	always := func(read func(line string, e *Entry) error) func() func(string, *Entry) error {
+		return func() func(string, *Entry) error { return read }
+	}
 	switch {
 	case name != "json" && len(fields) > 0:
 		return Format{}, fmt.Errorf("fields are named for format %q, want json", name)
 	case name == "combined":
-		var c clock
-		return Format{name, true, func(line []byte, e *Entry) error { return combined(&c, line, e) }}, nil
+		return Format{name, true, false, func() func(string, *Entry) error {
+			var c clock
+			return func(line string, e *Entry) error { return combined(&c, line, e) }
+		}}, nil
 	case name == "json":
-		return Format{name, false, inJSON(fields)}, nil
+		return Format{name, false, false, func() func(string, *Entry) error { return inJSON(fields) }}, nil
 	case name == "envoy":
-		return Format{name, false, envoy}, nil
+		return Format{name, false, false, always(envoy)}, nil
 	case name == "alb":
-		return Format{name, false, alb}, nil
+		return Format{name, false, false, always(alb)}, nil
+	case name == "decisions":
+		return Format{name, false, true, inDecisions}, nil
 	}
 	return Format{}, fmt.Errorf("format is %q, want %s", name, strings.Join(Formats, ", "))
 }
@@ -63,16 +71,16 @@ func ParseFormat(name string, fields map[string]string) (Format, error) {
 //
 //	Jul  8 11:07:07 web-1 nginx[2869]: 192.0.2.7 - - …
 //	2025-12-31T17:37:40.493035218+01:00 stdout F {…
-func unwrap(line []byte) []byte {
+func unwrap(line string) string {
 	head := line[:min(len(line), 200)]
 	if month(head) {
-		if at := bytes.Index(head, []byte("]: ")); at > 0 && len(bytes.Fields(head[:at])) == 5 {
+		if at := strings.Index(head, "]: "); at > 0 && len(strings.Fields(head[:at])) == 5 {
 			return line[at+3:]
 		}
 	}
 	if len(head) > 10 && head[4] == '-' && head[7] == '-' {
 		for _, stream := range []string{" stdout F ", " stderr F "} {
-			if at := bytes.Index(head, []byte(stream)); at > 0 && bytes.IndexByte(head[:at], ' ') < 0 {
+			if at := strings.Index(head, stream); at > 0 && strings.IndexByte(head[:at], ' ') < 0 {
 				return line[at+len(stream):]
 			}
 		}
@@ -81,24 +89,27 @@ func unwrap(line []byte) []byte {
 }
 
 // month reports whether a line begins with the name of a month.
-func month(line []byte) bool {
+func month(line string) bool {
 	if len(line) < 4 || line[3] != ' ' {
 		return false
 	}
-	at := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", string(line[:3]))
+	at := strings.Index(months, line[:3])
 	return at >= 0 && at%3 == 0
 }
 
+const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
 // Detect returns the name of the format that a line is probably of.
-func Detect(line []byte) string {
-	kind, rest, _ := bytes.Cut(line, []byte(" "))
+func Detect(line string) string {
+	kind, rest, _ := strings.Cut(line, " ")
 	switch {
-	case bytes.HasPrefix(line, []byte("{")):
+	case strings.HasPrefix(line, "{") && strings.Contains(line, `"at":`) && strings.Contains(line, `"decision":"`):
+		return "decisions"
+	case strings.HasPrefix(line, "{"):
 		return "json"
-	case bytes.HasPrefix(line, []byte("[")):
+	case strings.HasPrefix(line, "["):
 		return "envoy"
-	case slices.Contains([]string{"http", "https", "h2", "grpcs", "ws", "wss"}, string(kind)) && len(rest) > 0 &&
-		'0' <= rest[0] && rest[0] <= '9':
+	case slices.Contains([]string{"http", "https", "h2", "grpcs", "ws", "wss"}, kind) && len(rest) > 0 && '0' <= rest[0] && rest[0] <= '9':
 		return "alb"
 	}
 	return "combined"
@@ -114,30 +125,70 @@ type clock struct {
 
 const combinedTime = "02/Jan/2006:15:04:05 -0700"
 
-func (c *clock) read(text []byte) (int64, error) {
-	if string(text) == c.text {
+func (c *clock) read(text string) (int64, error) {
+	if text == c.text {
 		return c.at, nil
 	}
-	at, err := time.Parse(combinedTime, string(text))
-	if err != nil {
-		return 0, fmt.Errorf("time is %q, want one such as %s", text, combinedTime)
+	at, ok := quickly(text)
+	if !ok {
+		slow, err := time.Parse(combinedTime, text)
+		if err != nil {
+			return 0, fmt.Errorf("time is %q, want one such as %s", text, combinedTime)
+		}
+		at = slow.UnixNano()
 	}
-	c.text, c.at = string(text), at.UnixNano()
-	return c.at, nil
+	c.text, c.at = text, at
+	return at, nil
+}
+
+// quickly reads a time that is written as combinedTime is, and leaves what is written otherwise to time.Parse.
+func quickly(text string) (at int64, ok bool) {
+	if len(text) != len(combinedTime) || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' {
+		return 0, false
+	}
+	month := strings.Index(months, text[3:6])
+	day, hour, minute, second := digits(text[0:2]), digits(text[12:14]), digits(text[15:17]), digits(text[18:20])
+	year, east, past := digits(text[7:11]), digits(text[22:24]), digits(text[24:26])
+	if month < 0 || month%3 != 0 || min(day, hour, minute, second, year, east, past) < 0 ||
+		day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 || year < 1700 || year > 2200 || east > 23 || past > 59 {
+		return 0, false // the last days of a month too: few of them are none
+	}
+	zone := int64(east*3600 + past*60)
+	switch text[21] {
+	case '-':
+		zone = -zone
+	case '+':
+	default:
+		return 0, false
+	}
+	when := time.Date(year, time.Month(month/3+1), day, hour, minute, second, 0, time.UTC)
+	return (when.Unix() - zone) * 1e9, true
+}
+
+// digits is the number that a text of digits alone is, else -1.
+func digits(text string) (n int) {
+	for i := range len(text) {
+		c := text[i] - '0'
+		if c > 9 {
+			return -1
+		}
+		n = 10*n + int(c)
+	}
+	return n
 }
 
 // combined reads what nginx and Apache call combined, or common:
 //
 //	192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /v1/items/7 HTTP/1.1" 200 203023 "…" "…"
-func combined(c *clock, line []byte, e *Entry) (err error) {
-	host, rest, ok := bytes.Cut(line, []byte(" "))
-	who, rest, ok2 := bytes.Cut(rest, []byte(" ["))
-	at, rest, ok3 := bytes.Cut(rest, []byte(`] "`))
+func combined(c *clock, line string, e *Entry) (err error) {
+	host, rest, ok := strings.Cut(line, " ")
+	who, rest, ok2 := strings.Cut(rest, " [")
+	at, rest, ok3 := strings.Cut(rest, `] "`)
 	if !ok || !ok2 || !ok3 {
 		return errShort
 	}
 	if e.Client, err = address(host); err != nil {
-		behind, others, ok := bytes.Cut(who, []byte(" ")) // the virtual host may stand before
+		behind, others, ok := strings.Cut(who, " ") // the virtual host may stand before
 		client, err2 := address(behind)
 		if !ok || err2 != nil {
 			return err
@@ -148,8 +199,8 @@ func combined(c *clock, line []byte, e *Entry) (err error) {
 		return err
 	}
 	e.User = ""
-	if _, user, ok := bytes.Cut(who, []byte(" ")); ok && string(user) != "-" {
-		e.User = string(user)
+	if _, user, ok := strings.Cut(who, " "); ok && user != "-" {
+		e.User = user
 	}
 	request, rest, err := quoted(rest)
 	if err != nil {
@@ -158,15 +209,15 @@ func combined(c *clock, line []byte, e *Entry) (err error) {
 	if err := e.request(request); err != nil {
 		return err
 	}
-	e.Status, err = number(bytes.TrimLeft(rest, " "))
+	e.Status, err = number(strings.TrimLeft(rest, " "))
 	return err
 }
 
 // envoy reads Envoy's default format, and takes the last address of X-Forwarded-For for the client:
 //
 //	[2016-04-15T20:17:00.310Z] "POST /v1/items HTTP/2" 204 - 154 0 226 100 "192.0.2.7" "…" "…" "api.local" "tcp://10.0.2.1:80"
-func envoy(line []byte, e *Entry) (err error) {
-	at, rest, ok := bytes.Cut(bytes.TrimPrefix(line, []byte("[")), []byte(`] "`))
+func envoy(line string, e *Entry) (err error) {
+	at, rest, ok := strings.Cut(strings.TrimPrefix(line, "["), `] "`)
 	if !ok {
 		return errShort
 	}
@@ -180,10 +231,10 @@ func envoy(line []byte, e *Entry) (err error) {
 	if err := e.request(request); err != nil {
 		return err
 	}
-	if e.Status, err = number(bytes.TrimLeft(rest, " ")); err != nil {
+	if e.Status, err = number(strings.TrimLeft(rest, " ")); err != nil {
 		return err
 	}
-	_, rest, ok = bytes.Cut(rest, []byte(` "`))
+	_, rest, ok = strings.Cut(rest, ` "`)
 	if !ok {
 		return errShort
 	}
@@ -191,18 +242,18 @@ func envoy(line []byte, e *Entry) (err error) {
 	if err != nil {
 		return err
 	}
-	last := forwarded[bytes.LastIndexByte(forwarded, ',')+1:]
+	last := forwarded[strings.LastIndexByte(forwarded, ',')+1:]
 	e.User = ""
-	e.Client, err = address(bytes.TrimSpace(last))
+	e.Client, err = address(strings.TrimSpace(last))
 	return err
 }
 
 // alb reads what AWS's application load balancers write:
 //
 //	https 2018-07-02T22:23:00.186641Z app/lb/50dc 192.0.2.7:2817 10.0.0.1:80 0.0 0.0 0.0 200 200 34 366 "GET https://h:443/ HTTP/1.1" …
-func alb(line []byte, e *Entry) (err error) {
-	words, rest, ok := bytes.Cut(line, []byte(` "`))
-	fields := bytes.Fields(words)
+func alb(line string, e *Entry) (err error) {
+	words, rest, ok := strings.Cut(line, ` "`)
+	fields := strings.Fields(words)
 	if !ok || len(fields) < 12 {
 		return errShort
 	}
@@ -210,10 +261,10 @@ func alb(line []byte, e *Entry) (err error) {
 		return err
 	}
 	host := fields[3]
-	if i := bytes.LastIndexByte(host, ':'); i > 0 {
+	if i := strings.LastIndexByte(host, ':'); i > 0 {
 		host = host[:i]
 	}
-	if e.Client, err = address(bytes.Trim(host, "[]")); err != nil {
+	if e.Client, err = address(strings.Trim(host, "[]")); err != nil {
 		return err
 	}
 	request, _, err := quoted(rest)
@@ -227,158 +278,86 @@ func alb(line []byte, e *Entry) (err error) {
 	return e.request(request)
 }
 
-// usual are the names under which programs write the parts of a request.
-var usual = map[string][]string{
-	"time": {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time", "StartUTC"},
-	"client": {"client", "client_ip", "remote_addr", "remote_ip", "ip", "clientIP", "downstream_remote_address",
-		"request.client_ip", "request.remote_ip", "ClientHost"},
-	"method": {"method", "request_method", "http_method", "request.method", "RequestMethod"},
-	"target": {"target", "request_uri", "uri", "path", "url", "http_path", "x-envoy-original-path",
-		"x-envoy-origin-path", "request.uri", "RequestPath"},
-	"user":   {"user", "user_id", "remote_user", "ClientUsername"},
-	"status": {"status", "response_code", "status_code", "DownstreamStatus"},
-}
-
-// inJSON reads an object a line.
-func inJSON(fields map[string]string) func(line []byte, e *Entry) error {
-	return func(line []byte, e *Entry) error {
-		var all map[string]any
-		in := json.NewDecoder(bytes.NewReader(line))
-		in.UseNumber()
-		if err := in.Decode(&all); err != nil {
-			return fmt.Errorf("it is no JSON object: %w", err)
-		}
-		find := func(part string) (string, bool) {
-			names := usual[part]
-			if own, ok := fields[part]; ok {
-				names = []string{own}
-			}
-			for _, name := range names {
-				var v any = all
-				for _, step := range strings.Split(name, ".") {
-					object, ok := v.(map[string]any)
-					if !ok {
-						v = nil
-						break
-					}
-					v = object[step]
-				}
-				switch v := v.(type) {
-				case string:
-					return v, true
-				case json.Number:
-					return v.String(), true
-				}
-			}
-			return "", false
-		}
-		*e = Entry{}
-		var missing []string
-		text := func(part string) string {
-			value, ok := find(part)
-			if !ok {
-				missing = append(missing, part)
-			}
-			return value
-		}
-		at, client := text("time"), text("client")
-		// the request line, as nginx has it
-		if line, ok := all["request"].(string); !ok || e.request([]byte(line)) != nil {
-			e.Method, e.Target = text("method"), text("target")
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("it has no %s: name the member with --field, such as %s=NAME",
-				strings.Join(missing, " and no "), missing[0])
-		}
-		var err, err2 error
-		e.At, err = instant([]byte(at))
-		e.Client, err2 = address([]byte(client))
-		if e.User, _ = find("user"); e.User == "-" {
-			e.User = ""
-		}
-		if status, ok := find("status"); ok {
-			e.Status, _ = strconv.Atoi(status)
-		}
-		return errors.Join(err, err2)
-	}
-}
-
 // instant reads a time of RFC 3339, or seconds or milliseconds since 1970.
-func instant(text []byte) (int64, error) {
-	if at, err := time.Parse(time.RFC3339Nano, string(text)); err == nil {
-		return at.UnixNano(), nil
+func instant(text string) (int64, error) {
+	if len(text) > 4 && text[4] == '-' {
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return at.UnixNano(), nil
+		}
 	}
-	whole, part, _ := strings.Cut(string(text), ".")
+	whole, part, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(whole, 10, 64)
-	part = (part + "000000000")[:9]
-	nanos, err2 := strconv.ParseInt(part, 10, 64)
+	part = part[:min(len(part), 9)]
+	nanos := digits(part)
 	switch {
-	case err != nil || err2 != nil || n < 0 || n > 1<<53:
-		return 0,
-			fmt.Errorf("time is %q, want one of RFC 3339 such as 2026-11-23T10:05:03.5Z, or seconds or "+
-				"milliseconds since 1970", text)
+	case err != nil || nanos < 0 || n < 0 || n > 1<<53:
+		return 0, fmt.Errorf("time is %q, want one of RFC 3339 such as 2026-11-23T10:05:03.5Z, or seconds or milliseconds since 1970", text)
 	case n > 1e11: // milliseconds, from 1973 on
 		return time.UnixMilli(n).UnixNano(), nil
 	}
-	return n*1e9 + nanos, nil
+	for range 9 - len(part) {
+		nanos *= 10
+	}
+	return n*1e9 + int64(nanos), nil
 }
 
 // address reads an address, with a port or without.
-func address(text []byte) (netip.Addr, error) {
-	if a, err := netip.ParseAddr(string(text)); err == nil {
+func address(text string) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
 		return a, nil
 	}
-	if a, err := netip.ParseAddrPort(string(text)); err == nil {
+	if a, err := netip.ParseAddrPort(text); err == nil {
 		return a.Addr(), nil
 	}
 	return netip.Addr{}, fmt.Errorf("client is %q, want an address: names are not looked up", text)
 }
 
 // request reads a request line.
-func (e *Entry) request(line []byte) error {
-	method, rest, ok := bytes.Cut(line, []byte(" "))
+func (e *Entry) request(line string) error {
+	method, rest, ok := strings.Cut(line, " ")
 	if !ok {
 		return fmt.Errorf("request is %q, want METHOD TARGET PROTOCOL", line)
 	}
-	if i := bytes.LastIndex(rest, []byte(" HTTP/")); i >= 0 {
+	if i := strings.LastIndex(rest, " HTTP/"); i >= 0 {
 		rest = rest[:i]
 	}
-	e.Method, e.Target = string(method), string(rest)
+	e.Method, e.Target = method, rest
 	return nil
 }
 
 // quoted is what stands before the next quotation mark that is not escaped, with its escapes read, and what stands
 // behind.
-func quoted(text []byte) (inside, rest []byte, err error) {
-	i := bytes.IndexByte(text, '"')
+func quoted(text string) (inside, rest string, err error) {
+	i := strings.IndexByte(text, '"')
 	if i < 0 {
-		return nil, nil, errShort
+		return "", "", errShort
 	}
-	if bytes.IndexByte(text[:i], '\\') < 0 {
+	if strings.IndexByte(text[:i], '\\') < 0 {
 		return text[:i], text[i+1:], nil
 	}
+	var read []byte
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '"':
-			return inside, text[i+1:], nil
+			return string(read), text[i+1:], nil
 		case c == '\\' && i+3 < len(text) && text[i+1] == 'x':
-			b, err := strconv.ParseUint(string(text[i+2:i+4]), 16, 8)
+			b, err := strconv.ParseUint(text[i+2:i+4], 16, 8)
 			if err != nil {
-				return nil, nil, fmt.Errorf("escape is %q, want two hexadecimal digits after \\x", text[i:i+4])
+				return "", "", fmt.Errorf("escape is %q, want two hexadecimal digits after \\x", text[i:i+4])
 			}
-			inside, i = append(inside, byte(b)), i+3
+			read, i = append(read, byte(b)), i+3
 		case c == '\\' && i+1 < len(text):
-			inside, i = append(inside, text[i+1]), i+1
+			read, i = append(read, text[i+1]), i+1
 		default:
-			inside = append(inside, c)
+			read = append(read, c)
 		}
 	}
-	return nil, nil, errShort
+	return "", "", errShort
 }
 
-func number(text []byte) (int, error) {
-	word, _, _ := bytes.Cut(text, []byte(" "))
-	n, err := strconv.Atoi(string(word))
+func number(text string) (int, error) {
+	word, _, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(word)
 	if err != nil || n < 0 || n > 999 {
 		return 0, fmt.Errorf("status is %q, want a number", word)
 	}

@@ -6,19 +6,18 @@
 package replay
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 )
 
@@ -47,6 +46,11 @@ type Replay struct {
 	now    int64
 	rules  []Rules
 	report *Report
+
+	// Names of callers that were met, of maxCallers at most.
+	users     map[string]string
+	addresses map[netip.Addr]string
+	networks  map[string]struct{} // that addresses are of
 }
 
 // Clock is for the Options.Now of the Limiters.
@@ -55,8 +59,8 @@ func (r *Replay) Clock() time.Time { return time.Unix(0, r.now) }
 // New returns a Replay that finds the format out if it is "", or an error that says what is wrong with the options.
 func New(format string, fields map[string]string) (*Replay, error) {
 	r := &Replay{
-		Fields: fields,
-		report: &Report{callers: map[string]bool{}, spans: map[int64]span{}, width: int64(time.Second)},
+		Fields: fields, report: &Report{spans: map[int64]span{}, width: int64(time.Second)},
+		users: map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
 	}
 	if format == "" && len(fields) > 0 {
 		format = "json"
@@ -80,28 +84,22 @@ func (r *Replay) Use(rules ...Rules) {
 }
 
 const (
-	maxLine    = 1 << 20
 	maxFaults  = 5       // that are told; all are counted
 	maxSecond  = 1 << 16 // entries of one second that are spread over it
 	maxCallers = 100_000 // that are counted one by one
-	everyLines = 1 << 14 // between two looks at the context
 )
 
 // Read goes through one log, packed by gzip or not. What cannot be read of it is counted, and the first lines are told
 // with their reasons. A log of which no line can be read is an error.
 func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
-	counted := &counter{Reader: log}
-	in := bufio.NewReaderSize(counted, 1<<18)
-	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
-		unpacked, err := gzip.NewReader(in)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		in = bufio.NewReaderSize(unpacked, 1<<18)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	ahead, err := chunks(reading, log, name, r.formatOf)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	before := r.report.Requests
-	var second []Entry
-	var lines int64
+	before, lines := r.report.Requests+r.report.otherwise(), int64(0)
+	var second, held []Entry
 	flush := func() {
 		for i := range second {
 			at := second[i].At
@@ -112,45 +110,34 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 		}
 		second = second[:0]
 	}
-	var err error
-	for err == nil {
-		var line []byte
-		line, err = readLine(in)
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
+	for c := range ahead {
+		<-c.parsed
+		lines += c.lines
+		r.report.Lines += c.lines
+		r.report.faulty(c.unread, c.faults)
+		entries := c.entries
+		if r.format.Mixed {
+			entries, held = ordered(held, entries, c.err != nil)
 		}
-		lines++
-		r.report.Lines++
-		line = unwrap(line)
-		if lines%everyLines == 0 {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-				break
+		for i := range entries {
+			e := &entries[i]
+			if len(second) > 0 && (second[0].At != e.At || len(second) == maxSecond) {
+				flush()
 			}
-			if r.Progress != nil {
-				r.Progress(r.report.Lines, counted.n)
-			}
+			second = append(second, *e)
 		}
-		if r.format == nil {
-			f, err := ParseFormat(Detect(line), r.Fields)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			r.format = &f
+		if err = c.err; ctx.Err() != nil {
+			break
 		}
-		var e Entry
-		if fault := r.format.read(line, &e); fault != nil {
-			r.report.fault(fmt.Errorf("%s:%d: %w", name, lines, fault))
-			continue
+		if r.Progress != nil {
+			r.Progress(r.report.Lines, c.read)
 		}
-		if len(second) > 0 && (second[0].At != e.At || len(second) == maxSecond) {
-			flush()
-		}
-		second = append(second, e)
 	}
 	flush()
 	switch {
-	case errors.Is(err, io.EOF) && lines > 0 && r.report.Requests == before:
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case errors.Is(err, io.EOF) && lines > 0 && r.report.Requests+r.report.otherwise() == before:
 		return fmt.Errorf("no line of %s could be read as %s: %w", name, r.format.Name, errors.Join(r.report.Faults...))
 	case errors.Is(err, io.EOF):
 		return nil
@@ -158,35 +145,26 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// readLine returns a line, without what is longer than any request.
-func readLine(in *bufio.Reader) ([]byte, error) {
-	line, err := in.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		return bytes.TrimRight(line, "\r\n"), err
-	}
-	long := slices.Clone(line)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		line, err = in.ReadSlice('\n')
-		if len(long) < maxLine {
-			long = append(long, line...)
+// formatOf is the format that was named, or that of the first line of all.
+func (r *Replay) formatOf(firstLine string) (*Format, error) {
+	if r.format == nil {
+		f, err := ParseFormat(Detect(firstLine), r.Fields)
+		if err != nil || firstLine == "" {
+			return &f, err
 		}
+		r.format = &f
 	}
-	return bytes.TrimRight(long, "\r\n"), err
-}
-
-type counter struct {
-	io.Reader
-	n int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n += int64(n)
-	return n, err
+	return r.format, nil
 }
 
 // decide has every set of rules decide an entry. Time does not go back: servers write a request down when it ends.
 func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
+	if e.Decided != nil {
+		if r.report.Missing += e.Decided.Missing; e.Method == "" {
+			r.report.settled(e.Decided)
+			return
+		}
+	}
 	if r.report.Requests == 0 {
 		r.report.From = time.Unix(0, at).UTC()
 	}
@@ -197,13 +175,7 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	r.now = at
 	r.report.Until = time.Unix(0, at).UTC()
 	r.report.Requests++
-	caller := e.User
-	if caller == "" {
-		caller = prefixed(e.Client)
-	}
-	if len(r.report.callers) < maxCallers {
-		r.report.callers[caller] = true
-	}
+	caller := r.callerOf(e)
 	if r.Survey != nil {
 		r.Survey.count(at, e, caller)
 	}
@@ -214,10 +186,19 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	if e.User != "" {
 		request.User = &identity.User{ID: e.User}
 	}
+	if e.Decided != nil {
+		request.Cost, request.Message = e.Decided.Cost, e.Method == endpoint.Send || e.Method == endpoint.Receive
+		if request.User != nil {
+			request.User.Project = e.Decided.Project
+		}
+	}
 	var first bool
 	for i := range r.rules {
 		d := r.rules[i].Limiter.Check(ctx, request)
 		r.report.Sides[i].count(&d, caller)
+		if e.Decided != nil {
+			r.report.Sides[i].compare(&d, e.Decided)
+		}
 		if i == 0 {
 			first = d.Allowed
 		} else if first && !d.Allowed {
@@ -229,6 +210,40 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 			r.report.at(at, &d)
 		}
 	}
+}
+
+// callerOf names who sent a request: a user, or the network of its address. The name may be kept.
+func (r *Replay) callerOf(e *Entry) string {
+	if e.User != "" {
+		name, known := r.users[e.User]
+		if !known {
+			name = strings.Clone(e.User)
+			if r.met() {
+				r.users[name] = name
+			}
+		}
+		return name
+	}
+	name, known := r.addresses[e.Client]
+	if !known {
+		name = prefixed(e.Client)
+		if len(r.addresses) < maxCallers {
+			r.addresses[e.Client] = name
+		}
+		if _, known := r.networks[name]; !known && r.met() {
+			r.networks[name] = struct{}{}
+		}
+	}
+	return name
+}
+
+// met counts a caller that is new, and reports false if there are too many to tell them apart.
+func (r *Replay) met() bool {
+	if r.report.Callers == maxCallers {
+		return false
+	}
+	r.report.Callers++
+	return true
 }
 
 // prefixed is the network that an address is taken for: a /64 of IPv6.
@@ -245,7 +260,6 @@ func prefixed(a netip.Addr) string {
 // Report returns what came of it.
 func (r *Replay) Report() *Report {
 	out := r.report
-	out.Callers = len(out.callers)
 	if r.format != nil {
 		out.Format = r.format.Name
 	}

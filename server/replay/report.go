@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -19,13 +21,19 @@ type Report struct {
 	Late     int64     `json:"late"`    // requests that stand behind later ones, and were counted with those
 	Sides    []*Side   `json:"sides"`   // for each set of rules
 
+	// Of a decision log: Settled counts what was decided by other means than a limit, by reason, and is not decided again;
+	// Missing what was not written down.
+	Settled map[string]int64 `json:"settled_otherwise,omitempty"`
+	Missing int64            `json:"missing,omitempty"`
+
 	// Faults are why lines could not be read, the first ones; Unread counts all.
 	Faults []error `json:"-"`
 	Unread int64   `json:"unread"`
 
-	callers map[string]bool
-	spans   map[int64]span // by At divided by width
-	width   int64          // nanoseconds
+	spans map[int64]span // by At divided by width, but for the one that is counted
+	width int64          // nanoseconds
+	place int64          // of the span that is counted
+	now   span
 }
 
 // Side is what came of one set of rules.
@@ -39,6 +47,10 @@ type Side struct {
 	// In comparison with the first Side.
 	Newly    int64 `json:"newly_denied"`
 	NoLonger int64 `json:"no_longer_denied"`
+
+	// In comparison with what a decision log says: as decided then, and otherwise.
+	Same      int64 `json:"same,omitempty"`
+	Different int64 `json:"different,omitempty"`
 
 	rules  map[string]*RuleCount // by title; those of none under ""
 	none   *RuleCount
@@ -79,19 +91,31 @@ type span struct{ requests, denied int64 }
 // maxSpans bounds them: when there are more, each becomes twice as wide.
 const maxSpans = 1 << 13
 
-func (r *Report) fault(err error) {
-	if r.Unread++; len(r.Faults) < maxFaults {
-		r.Faults = append(r.Faults, err)
-	}
+// faulty counts lines that could not be read, with why the first ones could not.
+func (r *Report) faulty(lines int64, why []error) {
+	r.Unread += lines
+	r.Faults = append(r.Faults, why[:min(len(why), maxFaults-len(r.Faults))]...)
 }
 
 // at notes when requests are denied.
 func (r *Report) at(at int64, d *headgate.Decision) {
-	s := r.spans[at/r.width]
-	if s.requests++; d.ByLimit() {
-		s.denied++
+	if place := at / r.width; place != r.place {
+		r.gather()
+		r.place = at / r.width
 	}
-	r.spans[at/r.width] = s
+	if r.now.requests++; d.ByLimit() {
+		r.now.denied++
+	}
+}
+
+// gather puts what was counted to the spans.
+func (r *Report) gather() {
+	if r.now.requests == 0 {
+		return
+	}
+	s := r.spans[r.place]
+	r.spans[r.place] = span{s.requests + r.now.requests, s.denied + r.now.denied}
+	r.now = span{}
 	if len(r.spans) > maxSpans {
 		wider := make(map[int64]span, maxSpans)
 		for i, s := range r.spans {
@@ -105,6 +129,7 @@ func (r *Report) at(at int64, d *headgate.Decision) {
 // Denials returns the part of requests that the last set of rules denied in each of so many equal spans of time, and
 // how many came.
 func (r *Report) Denials(spans int) (denied []float64, requests []int64) {
+	r.gather()
 	denied, requests = make([]float64, spans), make([]int64, spans)
 	first, last := r.From.UnixNano()/r.width, r.Until.UnixNano()/r.width
 	for at, s := range r.spans {
@@ -118,6 +143,45 @@ func (r *Report) Denials(spans int) (denied []float64, requests []int64) {
 		}
 	}
 	return denied, requests
+}
+
+// settled counts a line that is not decided again.
+func (r *Report) settled(d *Decided) {
+	if d.Reason == "" {
+		return // it says how many lines are missing
+	}
+	if r.Settled == nil {
+		r.Settled = map[string]int64{}
+	}
+	if _, known := r.Settled[d.Reason]; known || len(r.Settled) < headgate.Reasons {
+		r.Settled[strings.Clone(d.Reason)]++
+	} else {
+		r.Settled["others"]++
+	}
+}
+
+// otherwise is how many they are.
+func (r *Report) otherwise() (n int64) {
+	for _, one := range r.Settled {
+		n += one
+	}
+	return n
+}
+
+// compare counts whether a decision is as it was: allowed, or denied by the rule of then. Where several deny, a gateway
+// names the one with the longest wait, which may be another here, as it spaces the waits of its callers.
+func (s *Side) compare(d *headgate.Decision, then *Decided) {
+	same := d.Allowed == then.Allowed
+	if same && !d.Allowed {
+		same = slices.ContainsFunc(d.Verdicts(), func(v headgate.Verdict) bool {
+			return !v.Shadow && !v.Outcome.Allowed && s.of(d, v).Rule == then.Rule
+		})
+	}
+	if same {
+		s.Same++
+	} else {
+		s.Different++
+	}
 }
 
 func newSide(name string) *Side {

@@ -41,8 +41,8 @@ at the times that the logs have them, and say who would have been denied. It tak
 nothing from anybody: buckets are its own, and full at the start.
 
 Logs are those of nginx and Apache (combined, common), of Envoy, of AWS's load
-balancers, or objects in JSON, one a line; packed by gzip or not; - is standard
-input. Give them in the order of time. Callers are told apart by address, or by
+balancers, objects in JSON, one a line, or the decision log of a gateway; packed
+by gzip or not; - is standard input. Give them in the order of time. Callers are told apart by address, or by
 the user that a log names. API keys and bodies are in no log, so that rules for
 projects, tiers and identifiers apply to nobody.
 
@@ -247,6 +247,12 @@ func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 			fmt.Fprintf(w, "          %s\n", plain(fault.Error()))
 		}
 	}
+	if len(r.Settled) > 0 {
+		fmt.Fprintf(w, "settled   by other means than a limit, and not decided again: %s\n", reasons(r.Settled))
+	}
+	if r.Missing > 0 {
+		fmt.Fprintf(w, "missing   %d that were not written down, so that less is denied here than was\n", r.Missing)
+	}
 	for _, s := range r.Sides {
 		fmt.Fprintf(w, "\n%s\n", plain(s.Name))
 		fmt.Fprintf(w, "denied    %d, %s", s.Denied, share(s.Share()))
@@ -254,12 +260,11 @@ func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 			fmt.Fprintf(w, "; %d of them were not before, and %d that were are not any more", s.Newly, s.NoLonger)
 		}
 		fmt.Fprintln(w)
+		if s.Same+s.Different > 0 {
+			fmt.Fprintf(w, "as then   %d, and %d otherwise\n", s.Same, s.Different)
+		}
 		if len(s.Refused) > 0 {
-			var parts []string
-			for _, reason := range slices.Sorted(maps.Keys(s.Refused)) {
-				parts = append(parts, fmt.Sprintf("%d %s", s.Refused[reason], strings.ReplaceAll(reason, "_", " ")))
-			}
-			fmt.Fprintf(w, "refused   before any rule: %s\n", strings.Join(parts, ", "))
+			fmt.Fprintf(w, "refused   before any rule: %s\n", reasons(s.Refused))
 		}
 		t := newTable(w, "RULE\tREQUESTS\tDENIED\tSHADOW\tCALLERS\tDENIED MOST")
 		for _, rule := range s.Rules {
@@ -279,6 +284,15 @@ func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", drawn(r))
 	return err
+}
+
+// reasons lists counts by reason.
+func reasons(counts map[string]int64) string {
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[reason], strings.ReplaceAll(plain(reason), "_", " ")))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // drawn is a line of bars: when requests came, and below when they were denied by the last rules.

@@ -1,0 +1,126 @@
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/replay"
+)
+
+// TestADecisionLogIsDecidedAgain: what a gateway decided of many callers at once, by address and by token, under rules of
+// several subjects, with costs, a penalty and a block, is decided again as it was when its decision log is replayed
+// under its rules: each decision, and by the same rule.
+func TestADecisionLogIsDecidedAgain(t *testing.T) {
+	rules := []policy.Rule{
+		{Endpoint: policy.Default, Limit: 40, Burst: 5, Name: "everybody"},
+		{Endpoint: policy.Default, Project: "acme", Limit: 90, Burst: 9, Name: "acme"},
+		{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 200, Burst: 30, Name: "addresses"},
+		{Endpoint: "POST /v1/items", Subject: policy.SubjectEndpoint, Limit: 60, Burst: 8, Name: "together"},
+		{Endpoint: "GET /v1/carts/{id}", Limit: 20, Burst: 2, Name: "carts",
+			Penalty: "3 in 1s for 1s with addresses"},
+		{Endpoint: policy.All, Mode: policy.Block},
+	}
+	if err := rules[5].SetSubject("ip:192.0.2.0/24"); err != nil {
+		t.Fatal(err)
+	}
+	var conf config.Config
+	dir := t.TempDir()
+	written := filepath.Join(dir, "decisions.log")
+	exp := time.Now().Unix() + 300
+	t.Run("a gateway", func(t *testing.T) { // whose end writes the last lines
+		p := newProcess(t, rules, withSecret(t), func(c *config.Config) {
+			c.DecisionLog.File, c.DecisionLog.PerSecond, c.DecisionLog.AdmittedOneIn = written, 100_000, 1
+			c.TrustedProxies = []string{"127.0.0.1"}
+			c.Costs = map[string]int64{"POST /v1/items": 3}
+			routes := filepath.Join(dir, "routes.txt")
+			if err := os.WriteFile(routes, []byte("GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\nGET /v1/files/{path...}\nGET /v1/rpc?action=list\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.Routes = []string{routes}
+			conf = *c
+		})
+		ask := func(rng *rand.Rand, address, token string, targets ...string) {
+			r, err := http.NewRequest("GET", p.gate+targets[rng.IntN(len(targets))], nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if strings.HasSuffix(r.URL.Path, "/items") {
+				r.Method = "POST"
+			}
+			r.Header.Set("X-Forwarded-For", address)
+			if token != "" {
+				r.Header.Set("Authorization", "Bearer "+token)
+			}
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = answer.Body.Close()
+		}
+		var callers sync.WaitGroup
+		for n := range 6 {
+			callers.Go(func() { // each alone with its buckets: of requests at once nobody knows which came first
+				rng, token := rand.New(rand.NewPCG(uint64(n), 16)), ""
+				switch {
+				case n >= 4:
+					token = signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d,"org":{"id":"acme"}}`, n, exp)
+				case n == 3:
+					token = signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d}`, n, exp)
+				}
+				for range 150 {
+					ask(rng, fmt.Sprintf("198.51.100.%d", n), token, "/v1/items/7", "/v1/carts/8", "/v1/files/a/b", "/v1/rpc?action=list&x=1", "/v1/nothing", "/v1/items/%2e%2e/x")
+				}
+			})
+		}
+		callers.Wait()
+		rng := rand.New(rand.NewPCG(7, 16))
+		for range 60 { // what they share
+			ask(rng, fmt.Sprintf("203.0.113.%d", rng.IntN(3)), "", "/v1/items", "/v1/items/9")
+			ask(rng, "192.0.2.1", "", "/v1/items/9")
+		}
+	})
+	r, err := replay.New("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := daemon.Rehearsal(conf, policy.Document{Rules: rules}, r.Clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Use(replay.Rules{Name: "as then", Limiter: limiter})
+	log, err := os.Open(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := r.Read(context.Background(), "decisions.log", log); err != nil {
+		t.Fatal(err)
+	}
+	got := r.Report()
+	side := got.Sides[0]
+	if got.Format != "decisions" || got.Unread != 0 || got.Missing != 0 || got.Lines != 6*150+2*60 {
+		t.Errorf("%d lines as %s, %d unread %v, %d missing; want all of %d", got.Lines, got.Format, got.Unread, got.Faults, got.Missing, 6*150+2*60)
+	}
+	if got.Settled["blocked"] != 60 || got.Settled["unknown_endpoint"]+got.Settled["invalid_target"] == 0 {
+		t.Errorf("settled otherwise: %v, want 60 blocked, and what has no endpoint", got.Settled)
+	}
+	if side.Different != 0 || side.Same != got.Requests || side.Denied == 0 || side.Allowed == 0 {
+		t.Errorf("%d of %d decisions are as they were, %d are not; %d allowed, %d denied", side.Same, got.Requests, side.Different, side.Allowed, side.Denied)
+	}
+	for _, rule := range side.Rules {
+		t.Logf("%-10s %4d allowed, %4d denied", rule.Rule, rule.Allowed, rule.Denied)
+	}
+}

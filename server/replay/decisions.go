@@ -1,0 +1,133 @@
+package replay
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate-io/headgate"
+)
+
+// Decided is what a line of a gateway's decision log says of how it decided.
+type Decided struct {
+	Allowed bool
+	Reason  string // as headgate.Reason writes it
+	Rule    string // that settled it, by title; "" for none
+	Project string // of the caller
+	Cost    int64  // tokens
+	Missing int64  // requests that were not written down, before this one
+}
+
+// byLimits are the reasons that rules with limits come to. What is decided by other means is not decided again.
+var byLimits = []string{
+	headgate.WithinLimits.String(), headgate.NoRule.String(), headgate.OverLimit.String(), headgate.CostAboveBurst.String(), headgate.InPenalty.String(),
+}
+
+// inDecisions makes what reads the decision log of a gateway (package decisionlog). It names callers by hashes, and
+// endpoints by templates; what is read asks for the same endpoint in the name of the same caller:
+//
+//	"endpoint":"GET /v1/items/{id}"           GET /v1/items/0
+//	"caller":"9f86d081…","kind":"address"     a network /64 of IPv6 that no other hash has
+//	"caller":"9f86d081…","kind":"api_key"     a user of that name, in the same project, from "address"
+func inDecisions() func(line string, e *Entry) error {
+	o := &object{}
+	at, decision, reason, rule := o.first("at"), o.first("decision"), o.first("reason"), o.first("rule")
+	place, caller, kind, project := o.first("endpoint"), o.first("caller"), o.first("kind"), o.first("project")
+	from, cost, sampled, skipped := o.first("address"), o.first("cost"), o.first("sampled"), o.first("skipped")
+	return func(line string, e *Entry) error {
+		if err := o.read(line); err != nil {
+			return err
+		}
+		*e = Entry{Decided: &Decided{}}
+		text := func(find func() (string, bool)) string {
+			value, _ := find()
+			return value
+		}
+		if n, ok := skipped(); ok {
+			e.Decided.Missing, _ = strconv.ParseInt(n, 10, 64)
+			return nil
+		}
+		said, ok := decision()
+		if !ok {
+			return errors.New("it is no decision of Headgate")
+		}
+		var err error
+		if e.At, err = strconv.ParseInt(text(at), 10, 64); err != nil {
+			return fmt.Errorf("at is %q, want nanoseconds since 1970", text(at))
+		}
+		d := e.Decided
+		d.Allowed, d.Reason, d.Rule, d.Project = said == "allowed", text(reason), text(rule), text(project)
+		d.Cost, _ = strconv.ParseInt(text(cost), 10, 64)
+		if part, err := strconv.ParseFloat(text(sampled), 64); err == nil && part > 1 && part < 1e9 {
+			d.Missing = int64(math.Round(part)) - 1
+		}
+		if !slices.Contains(byLimits, d.Reason) {
+			return nil
+		}
+		e.Method, e.Target = asked(text(place))
+		address := text(from)
+		if text(kind) == "address" {
+			address = text(caller)
+		} else {
+			e.User = text(caller)
+		}
+		e.Client, err = standIn(address)
+		return err
+	}
+}
+
+// asked is a request for an endpoint.
+func asked(template string) (method, target string) {
+	method, path, ok := strings.Cut(template, " ")
+	if !ok { // UNKNOWN
+		return "GET", "/headgate-replays/what-is-no-endpoint"
+	}
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(path, "{")
+		out.WriteString(before)
+		_, after, closed := strings.Cut(rest, "}")
+		if !found || !closed {
+			return method, out.String()
+		}
+		out.WriteByte('0')
+		path = after
+	}
+}
+
+// standIn is an address in the place of one of which the hash alone is known: of a network /64 for each hash.
+func standIn(hash string) (netip.Addr, error) {
+	bits, err := hex.DecodeString(hash)
+	if err != nil || len(bits) != 8 {
+		return netip.Addr{}, fmt.Errorf("caller or address is %q, want a hash of 16 hexadecimal digits", hash)
+	}
+	var address [16]byte
+	// 2000::/3 are the addresses that mean nothing special.
+	binary.BigEndian.PutUint64(address[:], binary.BigEndian.Uint64(bits)>>3|1<<61)
+	address[15] = 1
+	return netip.AddrFrom16(address), nil
+}
+
+// mixed is how many lines one may stand behind a later one: gateways decide requests at once, and write them down as
+// they come to it.
+const mixed = 1 << 12
+
+// ordered puts entries in the order of time, as far as they may be out of it. It returns those whose time has come, of
+// held and more, and those that wait.
+func ordered(held, more []Entry, end bool) (ready, wait []Entry) {
+	held = append(held, more...)
+	slices.SortStableFunc(held, func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
+	if n := len(held) - mixed; n > 0 && !end {
+		return held[:n], slices.Clone(held[n:])
+	} else if !end {
+		return nil, held
+	}
+	return held, nil
+}
