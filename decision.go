@@ -177,8 +177,8 @@ type Decision struct {
 	// Reason says what settled it.
 	Reason Reason
 
-	// At is when it was made, in Unix nanoseconds by the clock of the buckets, which no step of the wall clock moves; 0 if
-	// the target or the method alone settled it.
+	// At is when it was made, in Unix nanoseconds by the clock of the buckets, which no step of the
+	// wall clock moves; 0 if the target or the method alone settled it.
 	At int64
 
 	// Endpoint is the template found, or why none was.

@@ -104,8 +104,8 @@ func (d *Daemon) askedHold(o hold.Options, most int) hold.Options {
 	return o
 }
 
-// prepareHolds has use put in force what clients may hold by a configuration, for what comes from then on. It returns how
-// many connections to the API that takes.
+// prepareHolds has use put in force what clients may hold by a configuration, for what comes from
+// then on. It returns how many connections to the API that takes.
 func (d *Daemon) prepareHolds(conf *config.Config) (upstream int, use func(), err error) {
 	h := &d.holds
 	if err := CheckBudget(conf.Clients, h.budget); err != nil {

@@ -270,8 +270,8 @@ func TestReloadWarnings(t *testing.T) {
 	}
 }
 
-// TestReloadTokens: another audience counts from a reload on; buckets stay; keys that cannot be read, or fetched, change
-// nothing.
+// TestReloadTokens: another audience counts from a reload on; buckets stay; keys that cannot be
+// read, or fetched, change nothing.
 func TestReloadTokens(t *testing.T) {
 	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 2, Per: time.Hour}}, withSecret(t))
 	exp := time.Now().Unix() + 300

@@ -218,8 +218,8 @@ func TestLinesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestChunks: however a log falls into chunks, each line is read once, whole, in its order, with its number; one that is
-// longer than any request is cut.
+// TestChunks: however a log falls into chunks, each line is read once, whole, in its order, with
+// its number; one that is longer than any request is cut.
 func TestChunks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 16))
 	var log strings.Builder

@@ -62,8 +62,8 @@ func (c *chunk) parse(f *Format, name string) {
 	}
 }
 
-// chunks reads a log, packed by gzip or not, until its end or until ctx ends. The format is that of the first line where
-// format gives none.
+// chunks reads a log, packed by gzip or not, until its end or until ctx ends. The format is that of
+// the first line where format gives none.
 func chunks(ctx context.Context, log io.Reader, name string, format func(firstLine string) (*Format, error)) (<-chan *chunk, error) {
 	counted := &counter{Reader: log}
 	in := bufio.NewReaderSize(counted, chunkBytes)

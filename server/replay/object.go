@@ -65,9 +65,10 @@ func inJSON(fields map[string]string) func(line string, e *Entry) error {
 	}
 }
 
-// object reads JSON objects for the texts and numbers of some members. It goes over an object once, and makes nothing of
-// what nobody asks for; package encoding/json would make maps of all of it. Of a member that stands twice the last one
-// counts, as there. What stands behind the object is not looked at.
+// object reads JSON objects for the texts and numbers of some members. It goes over an object once,
+// and makes nothing of what nobody asks for; package encoding/json would make maps of all of it. Of
+// a member that stands twice the last one counts, as there. What stands behind the object is not
+// looked at.
 type object struct {
 	members member
 	found   []string // by place

@@ -21,8 +21,8 @@ type Report struct {
 	Late     int64     `json:"late"`    // requests that stand behind later ones, and were counted with those
 	Sides    []*Side   `json:"sides"`   // for each set of rules
 
-	// Of a decision log: Settled counts what was decided by other means than a limit, by reason, and is not decided again;
-	// Missing what was not written down.
+	// Of a decision log: Settled counts what was decided by other means than a limit, by reason,
+	// and is not decided again; Missing what was not written down.
 	Settled map[string]int64 `json:"settled_otherwise,omitempty"`
 	Missing int64            `json:"missing,omitempty"`
 

@@ -152,8 +152,8 @@ func New(o Options) *Watch {
 	return w
 }
 
-// Follow has w go on where another Watch, to which no decision is told any more, has ended: what has begun there is over
-// here, and counts.
+// Follow has w go on where another Watch, to which no decision is told any more, has ended: what
+// has begun there is over here, and counts.
 func (w *Watch) Follow(before *Watch) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
