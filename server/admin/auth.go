@@ -68,7 +68,8 @@ func (d *Door) identify(r *http.Request) (caller, error) {
 	text, bears := bearer(r)
 	// What looks like a token of the database must be one, even where none is
 	// needed: whoever sends it believes that it counts.
-	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) && !strings.HasPrefix(access.Token, prefix) {
+	if prefix := record.AdminTokenFormat.Prefix; strings.HasPrefix(text, prefix) &&
+		!strings.HasPrefix(access.Token, prefix) {
 		token, ok := record.AdminToken{}, false
 		if d.Tokens != nil && record.AdminTokenFormat.Match(text) {
 			token, ok = d.Tokens(record.AdminTokenDigest(text))

@@ -143,7 +143,12 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 		FindKey: func(context.Context, string) (string, string, error) { return "", "", record.ErrNotFound },
 		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Access: admin.Access{
-			Token: fileToken, TokenName: "ops.token", NeedToken: true, KeepCalls: 24 * time.Hour, MostCalls: 1000, MostChanges: 1000,
+			Token:       fileToken,
+			TokenName:   "ops.token",
+			NeedToken:   true,
+			KeepCalls:   24 * time.Hour,
+			MostCalls:   1000,
+			MostChanges: 1000,
 		},
 		Tokens: s.find,
 		Now:    func() time.Time { return s.now },

@@ -13,13 +13,16 @@ var reloadable = []string{
 	"unknown", "no_rule", "bad_credentials", "credentials", "max_wait", "max_waiters",
 	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",
 	"tokens", "tls", "decisions.tls",
-	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes", "region_files", "proxy_protocol",
-	"clients.max_connections", "clients.max_connections_per_address", "clients.max_requests_per_address", "clients.patience", "clients.min_rate",
-	"clients.stream_idle_timeout", "clients.max_headers", "clients.max_target_bytes",
-	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health", "pass_override_headers",
-	"headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
+	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
+	"region_files", "proxy_protocol",
+	"clients.max_connections", "clients.max_connections_per_address", "clients.max_requests_per_address",
+	"clients.patience", "clients.min_rate", "clients.stream_idle_timeout", "clients.max_headers",
+	"clients.max_target_bytes",
+	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health",
+	"pass_override_headers", "headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
 	"admin_token_file", "admin_auth", "admin_calls", "developers", "decision_log", "traces", "warnings",
-	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from", "decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
+	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from",
+	"decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
 }
 
 // ReloadableSettings are those, and groups, that a process takes over while it runs.
@@ -48,7 +51,8 @@ func (c Config) Reloaded(next Config) (merged Config, changed, restart []string)
 	visit = func(name string, to, from reflect.Value) {
 		if to.Kind() != reflect.Struct {
 			switch {
-			case reflect.DeepEqual(to.Interface(), from.Interface()) || to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
+			case reflect.DeepEqual(to.Interface(), from.Interface()) ||
+				to.Kind() == reflect.Slice && to.Len()+from.Len() == 0:
 			case Reloadable(name) && !switched[name] && !switched[name[:max(0, strings.LastIndexByte(name, '.'))]]:
 				changed = append(changed, name)
 				to.Set(from)

@@ -54,7 +54,12 @@ func (p *parts) newDecisions(c config.DecisionLog) (*written, error) {
 			return nil, fmt.Errorf("decision_log.file: %w", err)
 		}
 		_ = file.Close()
-		rotated := &lumberjack.Logger{Filename: c.File, MaxSize: int(c.MaxSize >> 20), MaxBackups: c.Keep, Compress: true}
+		rotated := &lumberjack.Logger{
+			Filename:   c.File,
+			MaxSize:    int(c.MaxSize >> 20),
+			MaxBackups: c.Keep,
+			Compress:   true,
+		}
 		o.Write, d.file = rotated, rotated
 	}
 	var err error

@@ -23,16 +23,40 @@ import (
 func (d *Daemon) adminDoor(access admin.Access) (*admin.Door, error) {
 	p := d.parts
 	door, err := admin.New(admin.Options{
-		Limiter: p.limiter, Policies: p.rules, Database: p.database.rules, Compare: database.Compare,
-		Compile: p.compileOptions, Metrics: p.meter.Handler(),
-		Ready: d.ready, Log: d.log, Audit: p.database, FindKey: p.database.findKey, Warnings: d.warnings,
-		Fleet: p.database.fleet, Reload: d.Reload, Reverted: p.reverted, Budgets: p.reporter(), LimitRequests: p.requests,
-		Activity: p.activity, Usage: p.days, Try: d.try, Gateway: p.name, ActiveWarnings: p.activeWarnings,
-		Access: access, Tokens: p.adminTokens.find, TokenStore: p.adminTokens, KeyStore: p.keyStore(),
-		Calls: p.database, Observe: p.meter.ObserveCall, Unrecorded: p.meter.CallUnrecorded,
+		Limiter:        p.limiter,
+		Policies:       p.rules,
+		Database:       p.database.rules,
+		Compare:        database.Compare,
+		Compile:        p.compileOptions,
+		Metrics:        p.meter.Handler(),
+		Ready:          d.ready,
+		Log:            d.log,
+		Audit:          p.database,
+		FindKey:        p.database.findKey,
+		Warnings:       d.warnings,
+		Fleet:          p.database.fleet,
+		Reload:         d.Reload,
+		Reverted:       p.reverted,
+		Budgets:        p.reporter(),
+		LimitRequests:  p.requests,
+		Activity:       p.activity,
+		Usage:          p.days,
+		Try:            d.try,
+		Gateway:        p.name,
+		ActiveWarnings: p.activeWarnings,
+		Access:         access,
+		Tokens:         p.adminTokens.find,
+		TokenStore:     p.adminTokens,
+		KeyStore:       p.keyStore(),
+		Calls:          p.database,
+		Observe:        p.meter.ObserveCall,
+		Unrecorded:     p.meter.CallUnrecorded,
 	})
 	if err == nil && access.NeedToken && access.Token == "" && p.adminTokens.len() == 0 {
-		d.log.Warn("nobody can use the admin listener: it wants a token and there is none; make one with `headgate admin token create`")
+		d.log.Warn(
+			"nobody can use the admin listener: it wants a token and there is none; " +
+				"make one with `headgate admin token create`",
+		)
 	}
 	return door, err
 }
@@ -40,7 +64,12 @@ func (d *Daemon) adminDoor(access admin.Access) (*admin.Door, error) {
 // adminAccess is who may call, with the token of the file, if there is one.
 func adminAccess(c *config.Config) (_ admin.Access, err error) {
 	calls := c.AdminAccess.Calls
-	a := admin.Access{NeedToken: c.NeedsAdminToken(), KeepCalls: calls.Keep, MostCalls: calls.MaxLooks, MostChanges: calls.MaxChanges}
+	a := admin.Access{
+		NeedToken:   c.NeedsAdminToken(),
+		KeepCalls:   calls.Keep,
+		MostCalls:   calls.MaxLooks,
+		MostChanges: calls.MaxChanges,
+	}
 	if c.AdminTokenFile != "" {
 		a.TokenName = filepath.Base(c.AdminTokenFile)
 		a.Token, err = ReadToken(c.AdminTokenFile)

@@ -90,7 +90,8 @@ func (d *Daemon) gateHold(conf *config.Config, budget hold.Budget) (hold.Options
 
 // adminHold is what operators may hold, where clients of the gateway may hold o.
 func (d *Daemon) adminHold(o hold.Options, budget hold.Budget) hold.Options {
-	o.MaxConnections, o.MaxPerAddress, o.MaxRequests, o.MaxRequestsPerAddress = budget.Admin, budget.Admin, budget.Admin, budget.Admin
+	o.MaxConnections, o.MaxPerAddress = budget.Admin, budget.Admin
+	o.MaxRequests, o.MaxRequestsPerAddress = budget.Admin, budget.Admin
 	o.Plain, o.Log = true, d.log.With("listener", "admin")
 	o.Group = func(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 	o.Exempt = func(netip.Addr) bool { return false }
@@ -117,8 +118,12 @@ func (d *Daemon) prepareHolds(conf *config.Config) (upstream int, use func(), er
 	}
 	// Those who ask in other ways than HTTP keep what they were given at the start.
 	if most := max(h.upstream, h.budget.Clients-2*h.most); conf.Decisions.On() && o.MaxConnections > most {
-		return 0, nil, fmt.Errorf("clients.max_connections is %d, want at most %d, or a restart: those who ask for decisions have the other descriptors of this process",
-			o.MaxConnections, most)
+		return 0, nil, fmt.Errorf(
+			"clients.max_connections is %d, want at most %d, or a restart: "+
+				"those who ask for decisions have the other descriptors of this process",
+			o.MaxConnections,
+			most,
+		)
 	}
 	return o.MaxConnections, func() {
 		h.gate.Use(o)

@@ -77,8 +77,16 @@ func (p *parts) close() {
 // build wires the parts in the order in which a request meets them.
 func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error) {
 	p := &parts{
-		log: logger(o.Log), version: o.Version, names: activity.NewNames(), hook: warnings.NewHook(warnings.HookOptions{}),
-		tokens: newPart[tokens](), decisions: newPart[written](), watch: newPart[warnings.Watch](), traces: newPart[trace.Tracer](),
+		log: logger(
+			o.Log,
+		),
+		version:   o.Version,
+		names:     activity.NewNames(),
+		hook:      warnings.NewHook(warnings.HookOptions{}),
+		tokens:    newPart[tokens](),
+		decisions: newPart[written](),
+		watch:     newPart[warnings.Watch](),
+		traces:    newPart[trace.Tracer](),
 	}
 	l, err := load(c)
 	if err != nil {
@@ -89,7 +97,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.database = newDatabase(c, OpenDatabase)
-	p.requests = &requests{db: p.database, log: o.Log, keep: func() time.Duration { return p.loaded.Load().conf.Developers.KeepRequests }}
+	p.requests = &requests{
+		db:   p.database,
+		log:  o.Log,
+		keep: func() time.Duration { return p.loaded.Load().conf.Developers.KeepRequests },
+	}
 	if o.readOnly {
 		p.database.open = OpenDatabaseReadOnly
 		c.LastGood = ""
@@ -174,7 +186,11 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	p.name = replicaName(c)
 	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
-	if p.activity, err = newActivity(c.Activity, p.names, func(d *headgate.Decision) { p.meter.CameEarly(d) }); err != nil {
+	if p.activity, err = newActivity(
+		c.Activity,
+		p.names,
+		func(d *headgate.Decision) { p.meter.CameEarly(d) },
+	); err != nil {
 		return nil, err
 	}
 	if !o.readOnly {
@@ -185,16 +201,37 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		use()
 	}
 	p.meter = metrics.New(metrics.Options{
-		Warnings: p.watchStats,
-		Policies: p.rules.Status, Keys: p.keys.status, Buckets: stats, TooSmall: func() bool { return len(p.pressure.warnings()) > 0 },
+		Warnings:     p.watchStats,
+		Policies:     p.rules.Status,
+		Keys:         p.keys.status,
+		Buckets:      stats,
+		TooSmall:     func() bool { return len(p.pressure.warnings()) > 0 },
 		FalseDenials: func(table memory.Stats) float64 { _, part := mostDenied(p.rules.Set(), table); return part },
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
-		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() }, Version: o.Version, Identifiers: p.identifiers.Faults,
-		Regions: p.regions.status, Descriptors: p.descriptors.reporter(), Quotas: p.descriptors.lent(), DecisionLog: p.decisionStats, Traces: p.traceStats, Balancer: balancerStats(o.balancer), Holds: o.holds,
-		Tokens: p.tokenStats, TLS: p.tls.status(), AdminTokens: p.adminTokens.status(), Fleet: p.told(), Reverts: p.reverts(), Reloads: o.reloads, Kept: p.kept.reporter(), Store: p.shared.status(), Gossip: p.gossip.status(), Envelopes: p.envelopes, OpenRequests: p.requests.opened,
+		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() },
+		Version:      o.Version,
+		Identifiers:  p.identifiers.Faults,
+		Regions:      p.regions.status,
+		Descriptors:  p.descriptors.reporter(),
+		Quotas:       p.descriptors.lent(),
+		DecisionLog:  p.decisionStats,
+		Traces:       p.traceStats,
+		Balancer:     balancerStats(o.balancer),
+		Holds:        o.holds,
+		Tokens:       p.tokenStats,
+		TLS:          p.tls.status(),
+		AdminTokens:  p.adminTokens.status(),
+		Fleet:        p.told(),
+		Reverts:      p.reverts(),
+		Reloads:      o.reloads,
+		Kept:         p.kept.reporter(),
+		Store:        p.shared.status(),
+		Gossip:       p.gossip.status(),
+		Envelopes:    p.envelopes,
+		OpenRequests: p.requests.opened,
 	})
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
@@ -204,7 +241,10 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return p.loaded.Load().conf.Tokens.TierClaim != "" || p.keys.tiers.Load() }
-	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(p.shared.naming(), p.gossip.naming())
+	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(
+		p.shared.naming(),
+		p.gossip.naming(),
+	)
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding

@@ -127,5 +127,10 @@ func (r *regions) status() (_ metrics.RegionStatus, on bool) {
 	if table == nil {
 		return metrics.RegionStatus{}, false
 	}
-	return metrics.RegionStatus{Ranges: table.Len(), Bytes: table.Bytes(), Failures: r.failures.Load(), OK: !r.stale.Load()}, true
+	return metrics.RegionStatus{
+		Ranges:   table.Len(),
+		Bytes:    table.Bytes(),
+		Failures: r.failures.Load(),
+		OK:       !r.stale.Load(),
+	}, true
 }

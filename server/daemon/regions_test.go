@@ -47,8 +47,20 @@ func TestFilesAreReadOnceTheyCeasedToChange(t *testing.T) {
 		}
 		r.look()
 		s, _ := r.status()
-		if got := r.table.Load().Region(netip.MustParseAddr("192.0.2.7")); got != step.region || s.Failures != step.failures || s.OK != step.ok {
-			t.Errorf("after look %d the region is %q, failures %d, ok %v, want %q, %d, %v", i, got, s.Failures, s.OK, step.region, step.failures, step.ok)
+		if got := r.table.Load().Region(
+			netip.MustParseAddr("192.0.2.7"),
+		); got != step.region || s.Failures != step.failures ||
+			s.OK != step.ok {
+			t.Errorf(
+				"after look %d the region is %q, failures %d, ok %v, want %q, %d, %v",
+				i,
+				got,
+				s.Failures,
+				s.OK,
+				step.region,
+				step.failures,
+				step.ok,
+			)
 		}
 	}
 	if n := strings.Count(log.String(), "cannot be used"); n != 1 || !strings.Contains(log.String(), "regions.csv:1") {

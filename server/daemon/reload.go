@@ -213,7 +213,10 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	}
 	useAround()
 	useTelling()
-	if err := errors.Join(p.limiter.Reload(l.limiterOptions()), d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders)); err != nil {
+	if err := errors.Join(
+		p.limiter.Reload(l.limiterOptions()),
+		d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders),
+	); err != nil {
 		return done, err // ours to mend: both have been checked
 	}
 	p.loaded.Store(l)
@@ -317,7 +320,10 @@ func sameRules(a, b *loaded) bool {
 	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
-		slices.Equal(a.compile.Unseen, b.compile.Unseen) && slices.Equal(a.compile.Claims, b.compile.Claims) // of tokens
+		slices.Equal(
+			a.compile.Unseen,
+			b.compile.Unseen,
+		) && slices.Equal(a.compile.Claims, b.compile.Claims) // of tokens
 }
 
 // watchFiles reloads when the configuration's file or a document changed, and has ceased to, under watch_files. A file

@@ -260,7 +260,13 @@ func TestReloadUpstreamAndKeys(t *testing.T) {
 		t.Errorf("a made-up key where keys stand now: %d, want 401", got)
 	}
 	r.edit(func(c *config.Config) { c.UpstreamTimeout = 25 * time.Hour })
-	if status, body := call(t, "POST", r.admin+"/v1/reload", ""); status != 409 || !strings.Contains(body, "upstream_timeout is \\\"25h0m0s") {
+	if status, body := call(
+		t,
+		"POST",
+		r.admin+"/v1/reload",
+		"",
+	); status != 409 ||
+		!strings.Contains(body, "upstream_timeout is \\\"25h0m0s") {
 		t.Errorf("longer than anything may last: %d %s, want 409", status, body)
 	}
 	if got := r.get(t, "/v1/items/slow"); got != 504 {

@@ -75,17 +75,29 @@ func TestReloadWhatClientsHold(t *testing.T) {
 	expect("before", map[string]int{plain: 200, long: 200, many: 200})
 	_, kept := answerTo(t, r.gate, plain)
 	wide := config.Default().Clients
-	r.reloadsTo(t, "clients.max_connections_per_address clients.max_headers clients.max_target_bytes", func(c *config.Config) {
-		c.Clients.MaxHeaders, c.Clients.MaxTargetBytes, c.Clients.MaxPerAddress = 16, 256, 1000
-	})
+	r.reloadsTo(
+		t,
+		"clients.max_connections_per_address clients.max_headers clients.max_target_bytes",
+		func(c *config.Config) {
+			c.Clients.MaxHeaders, c.Clients.MaxTargetBytes, c.Clients.MaxPerAddress = 16, 256, 1000
+		},
+	)
 	expect("narrower", map[string]int{plain: 200, long: 414, many: 431})
 	_, _ = io.WriteString(kept, plain)
 	if answer, err := http.ReadResponse(bufio.NewReader(kept), nil); err != nil || answer.StatusCode != 200 {
 		t.Errorf("a connection that was there: %v, %v; want it to stay", answer, err)
 	}
-	r.fails(t, "clients.max_connections is 1048576", func(c *config.Config) { c.Clients.MaxHeaders, c.Clients.MaxConnections = 128, 1<<20 })
+	r.fails(
+		t,
+		"clients.max_connections is 1048576",
+		func(c *config.Config) { c.Clients.MaxHeaders, c.Clients.MaxConnections = 128, 1<<20 },
+	)
 	expect("after a reload that failed", map[string]int{plain: 200, many: 431})
-	r.reloadsTo(t, "clients.max_connections_per_address clients.max_headers clients.max_target_bytes", func(c *config.Config) { c.Clients = wide })
+	r.reloadsTo(
+		t,
+		"clients.max_connections_per_address clients.max_headers clients.max_target_bytes",
+		func(c *config.Config) { c.Clients = wide },
+	)
 	expect("wider again", map[string]int{plain: 200, long: 200, many: 200})
 
 	// A client that is slower than it may be now is cut off, although it came before.
@@ -142,7 +154,11 @@ func TestReloadAdminToken(t *testing.T) {
 	}
 	const first, second = "the first token of all", "another one, for all"
 	write(first)
-	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1e6}}, func(c *config.Config) { c.AdminTokenFile = file })
+	r := newReloading(
+		t,
+		[]policy.Rule{{Endpoint: policy.Default, Limit: 1e6}},
+		func(c *config.Config) { c.AdminTokenFile = file },
+	)
 	reload := func(token string) (int, string) {
 		return call(t, "POST", r.admin+"/v1/reload", "", "Authorization", "Bearer "+token)
 	}
@@ -174,10 +190,17 @@ func TestReloadTraces(t *testing.T) {
 	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1e6}})
 	r.get(t, "/v1/items/1")
 	r.fails(t, "traces.headers_file", func(c *config.Config) {
-		c.Traces.Endpoint, c.Traces.OneIn, c.Traces.HeadersFile = collector.URL+"/v1/traces", 1, filepath.Join(r.dir, "none")
+		c.Traces.Endpoint, c.Traces.OneIn, c.Traces.HeadersFile = collector.URL+"/v1/traces", 1, filepath.Join(
+			r.dir,
+			"none",
+		)
 	})
 	r.get(t, "/v1/items/1")
-	r.reloadsTo(t, "traces.endpoint traces.one_in", func(c *config.Config) { c.Traces.Endpoint, c.Traces.OneIn = collector.URL+"/v1/traces", 1 })
+	r.reloadsTo(
+		t,
+		"traces.endpoint traces.one_in",
+		func(c *config.Config) { c.Traces.Endpoint, c.Traces.OneIn = collector.URL+"/v1/traces", 1 },
+	)
 	r.get(t, "/v1/items/1")
 	r.reloadsTo(t, "traces.endpoint", func(c *config.Config) { c.Traces.Endpoint = "" }) // which sends what is left
 	r.get(t, "/v1/items/1")
@@ -204,7 +227,11 @@ func TestReloadDecisionLog(t *testing.T) {
 	r.get(t, "/v1/items/1")
 	r.fails(t, "decision_log.file", func(c *config.Config) { c.DecisionLog.File = file("none/b.log") })
 	r.get(t, "/v1/items/1")
-	r.reloadsTo(t, "decision_log.file decision_log.per_second", func(c *config.Config) { c.DecisionLog.File, c.DecisionLog.PerSecond = file("c.log"), 7 })
+	r.reloadsTo(
+		t,
+		"decision_log.file decision_log.per_second",
+		func(c *config.Config) { c.DecisionLog.File, c.DecisionLog.PerSecond = file("c.log"), 7 },
+	)
 	r.get(t, "/v1/items/1")
 	r.reloadsTo(t, "decision_log.file", func(c *config.Config) { c.DecisionLog.File = "" })
 	r.get(t, "/v1/items/1")
@@ -259,10 +286,15 @@ func TestReloadWarnings(t *testing.T) {
 	use("cid", 3)
 	hears("/b", "begun")
 	_, page := call(t, "GET", r.admin+"/metrics", "")
-	if want := `headgate_warnings_total{kind="caller_near_limit"} 2`; !strings.Contains(page, want) || !strings.Contains(page, `headgate_warnings{kind="caller_near_limit"} 2`) {
+	if want := `headgate_warnings_total{kind="caller_near_limit"} 2`; !strings.Contains(page, want) ||
+		!strings.Contains(page, `headgate_warnings{kind="caller_near_limit"} 2`) {
 		t.Errorf("the metrics lack %s, or that both are active", want)
 	}
-	r.reloadsTo(t, "warnings.caller_percent warnings.url warnings.secret_file", func(c *config.Config) { c.Warn = config.Default().Warn })
+	r.reloadsTo(
+		t,
+		"warnings.caller_percent warnings.url warnings.secret_file",
+		func(c *config.Config) { c.Warn = config.Default().Warn },
+	)
 	hears("/b", "over")
 	hears("/b", "over")
 	if _, page := call(t, "GET", r.admin+"/metrics", ""); strings.Contains(page, "headgate_warnings_total{") {
@@ -288,20 +320,37 @@ func TestReloadTokens(t *testing.T) {
 		}
 	}
 	expect("at first", []int{200, 200, 429}, ask("ann", "api"), ask("ann", "api"), ask("ann", "api"))
-	expect("an audience that is none, by address", []int{200, 200, 429}, ask("bob", "app"), ask("cid", "app"), ask("dan", "app"))
+	expect(
+		"an audience that is none, by address",
+		[]int{200, 200, 429},
+		ask("bob", "app"),
+		ask("cid", "app"),
+		ask("dan", "app"),
+	)
 	r.fails(t, "tokens", func(c *config.Config) {
 		c.Tokens.SecretFiles, c.Tokens.Audiences = []string{filepath.Join(r.dir, "none")}, []string{"app"}
 	})
 	away := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
 	t.Cleanup(away.Close)
 	r.fails(t, "tokens", func(c *config.Config) {
-		c.Tokens.SecretFiles, c.Tokens.JWKSURL, c.Tokens.JWKSAllowHTTP, c.Tokens.Algorithms = nil, away.URL, true, []string{"RS256"}
+		c.Tokens.SecretFiles, c.Tokens.JWKSURL, c.Tokens.JWKSAllowHTTP = nil, away.URL, true
+		c.Tokens.Algorithms = []string{"RS256"}
 	})
 	expect("then", []int{429, 429}, ask("ann", "api"), ask("dan", "app"))
 	r.reloadsTo(t, "tokens.audiences", func(c *config.Config) { c.Tokens.Audiences = []string{"api", "app"} })
-	expect("another audience", []int{200, 200, 429, 429}, ask("bob", "app"), ask("bob", "app"), ask("bob", "app"), ask("ann", "app"))
-	r.reloadsTo(t, "tokens.secret_files tokens.algorithms tokens.issuer tokens.audiences tokens.project_claim tokens.tier_claim",
-		func(c *config.Config) { c.Tokens = config.Default().Tokens })
+	expect(
+		"another audience",
+		[]int{200, 200, 429, 429},
+		ask("bob", "app"),
+		ask("bob", "app"),
+		ask("bob", "app"),
+		ask("ann", "app"),
+	)
+	r.reloadsTo(
+		t,
+		"tokens.secret_files tokens.algorithms tokens.issuer tokens.audiences tokens.project_claim tokens.tier_claim",
+		func(c *config.Config) { c.Tokens = config.Default().Tokens },
+	)
 	expect("without tokens, by address", []int{429}, ask("eve", "api"))
 }
 
@@ -317,13 +366,21 @@ func TestReloadBalancersAndRegions(t *testing.T) {
 		return path
 	}
 	r := newReloading(t, []policy.Rule{
-		{Endpoint: policy.Default, Limit: 1e6}, {Endpoint: policy.Default, Limit: 1, Per: time.Hour, Subject: policy.SubjectRegion},
+		{
+			Endpoint: policy.Default,
+			Limit:    1e6,
+		},
+		{Endpoint: policy.Default, Limit: 1, Per: time.Hour, Subject: policy.SubjectRegion},
 	}, func(c *config.Config) {
 		c.ProxyProtocol.From, c.ProxyProtocol.Required = []string{"127.0.0.1"}, false
 		c.RegionFiles = []string{file("one.csv", "198.51.100.0,203.0.113.255,AA\n")}
 	})
 	from := func(client string) int {
-		status, _ := answerTo(t, r.gate, "PROXY TCP4 "+client+" 192.0.2.9 1000 80\r\nGET /v1/items/1 HTTP/1.1\r\nHost: x\r\n\r\n")
+		status, _ := answerTo(
+			t,
+			r.gate,
+			"PROXY TCP4 "+client+" 192.0.2.9 1000 80\r\nGET /v1/items/1 HTTP/1.1\r\nHost: x\r\n\r\n",
+		)
 		return status
 	}
 	if a, b := from("198.51.100.1"), from("203.0.113.1"); a != 200 || b != 429 {
@@ -341,7 +398,12 @@ func TestReloadBalancersAndRegions(t *testing.T) {
 		t.Errorf("whoever is no balancer any more: %d, want 400", got)
 	}
 	r.edit(func(c *config.Config) { c.ProxyProtocol, c.RegionFiles = config.Default().ProxyProtocol, nil })
-	if done := r.reload(t).Reload; strings.Join(done.Restart, " ") != "proxy_protocol.from proxy_protocol.required region_files" {
+	if done := r.reload(
+		t,
+	).Reload; strings.Join(
+		done.Restart,
+		" ",
+	) != "proxy_protocol.from proxy_protocol.required region_files" {
 		t.Errorf("without balancers and regions: %+v, want a restart for it", done)
 	}
 }

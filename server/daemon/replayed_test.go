@@ -44,7 +44,14 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			c.TrustedProxies = []string{"127.0.0.1"}
 			c.Costs = map[string]int64{"POST /v1/items": 3}
 			routes := filepath.Join(dir, "routes.txt")
-			if err := os.WriteFile(routes, []byte("GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\nGET /v1/files/{path...}\nGET /v1/rpc?action=list\n"), 0o600); err != nil {
+			if err := os.WriteFile(
+				routes,
+				[]byte(
+					"GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\n"+
+						"GET /v1/files/{path...}\nGET /v1/rpc?action=list\n",
+				),
+				0o600,
+			); err != nil {
 				t.Fatal(err)
 			}
 			c.Routes = []string{routes}
@@ -76,12 +83,27 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 				rng, token := rand.New(rand.NewPCG(uint64(n), 16)), ""
 				switch {
 				case n >= 4:
-					token = signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d,"org":{"id":"acme"}}`, n, exp)
+					token = signed(
+						tokenSecret,
+						`{"iss":"me","aud":"api","sub":"s%d","exp":%d,"org":{"id":"acme"}}`,
+						n,
+						exp,
+					)
 				case n == 3:
 					token = signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d}`, n, exp)
 				}
 				for range 150 {
-					ask(rng, fmt.Sprintf("198.51.100.%d", n), token, "/v1/items/7", "/v1/carts/8", "/v1/files/a/b", "/v1/rpc?action=list&x=1", "/v1/nothing", "/v1/items/%2e%2e/x")
+					ask(
+						rng,
+						fmt.Sprintf("198.51.100.%d", n),
+						token,
+						"/v1/items/7",
+						"/v1/carts/8",
+						"/v1/files/a/b",
+						"/v1/rpc?action=list&x=1",
+						"/v1/nothing",
+						"/v1/items/%2e%2e/x",
+					)
 				}
 			})
 		}
@@ -112,13 +134,28 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 	got := r.Report()
 	side := got.Sides[0]
 	if got.Format != "decisions" || got.Unread != 0 || got.Missing != 0 || got.Lines != 6*150+2*60 {
-		t.Errorf("%d lines as %s, %d unread %v, %d missing; want all of %d", got.Lines, got.Format, got.Unread, got.Faults, got.Missing, 6*150+2*60)
+		t.Errorf(
+			"%d lines as %s, %d unread %v, %d missing; want all of %d",
+			got.Lines,
+			got.Format,
+			got.Unread,
+			got.Faults,
+			got.Missing,
+			6*150+2*60,
+		)
 	}
 	if got.Settled["blocked"] != 60 || got.Settled["unknown_endpoint"]+got.Settled["invalid_target"] == 0 {
 		t.Errorf("settled otherwise: %v, want 60 blocked, and what has no endpoint", got.Settled)
 	}
 	if side.Different != 0 || side.Same != got.Requests || side.Denied == 0 || side.Allowed == 0 {
-		t.Errorf("%d of %d decisions are as they were, %d are not; %d allowed, %d denied", side.Same, got.Requests, side.Different, side.Allowed, side.Denied)
+		t.Errorf(
+			"%d of %d decisions are as they were, %d are not; %d allowed, %d denied",
+			side.Same,
+			got.Requests,
+			side.Different,
+			side.Allowed,
+			side.Denied,
+		)
 	}
 	for _, rule := range side.Rules {
 		t.Logf("%-10s %4d allowed, %4d denied", rule.Rule, rule.Allowed, rule.Denied)

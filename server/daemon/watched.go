@@ -28,8 +28,14 @@ func (p *parts) prepareWatch(c config.Warnings) (use func(), err error) {
 	var next *warnings.Watch
 	if c.On() {
 		next = warnings.New(warnings.Options{
-			CallerPercent: c.CallerPercent, CallerFill: c.CallerFill, DeniedPercent: c.DeniedPercent, DeniedFor: c.DeniedFor,
-			Gateway: p.name, Caller: p.names.Hash, Log: p.log, Send: p.hook.Send,
+			CallerPercent: c.CallerPercent,
+			CallerFill:    c.CallerFill,
+			DeniedPercent: c.DeniedPercent,
+			DeniedFor:     c.DeniedFor,
+			Gateway:       p.name,
+			Caller:        p.names.Hash,
+			Log:           p.log,
+			Send:          p.hook.Send,
 		})
 	}
 	return func() {

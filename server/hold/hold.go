@@ -165,7 +165,11 @@ type connKey struct{}
 
 // Stats reports what is held now.
 func (l *Limiter) Stats() Stats {
-	s := Stats{MaxConnections: l.o().MaxConnections, Requests: int(l.requests.Load()), Ended: make(map[string]uint64, reasons)}
+	s := Stats{
+		MaxConnections: l.o().MaxConnections,
+		Requests:       int(l.requests.Load()),
+		Ended:          make(map[string]uint64, reasons),
+	}
 	for why := range reasons {
 		s.Ended[why.String()] = l.ended[why].Load()
 	}

@@ -46,7 +46,9 @@ func (l *Limiter) tell(told *[reasons]uint64) {
 	}
 	if len(about) > 0 {
 		s := l.Stats()
-		l.o().Log.Warn("connections or requests were refused or ended for what they held", append(about, "connections", s.Connections, "addresses", s.Addresses, "requests", s.Requests)...)
+		l.o().Log.Warn(
+			"connections or requests were refused or ended for what they held",
+			append(about, "connections", s.Connections, "addresses", s.Addresses, "requests", s.Requests)...)
 	}
 }
 

@@ -209,7 +209,10 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 }
 
 // addresses tells what is known of where requests come from.
-func (g *gauges) addresses(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64, ...string)) {
+func (g *gauges) addresses(
+	gauge func(*prometheus.Desc, float64, ...string),
+	count func(*prometheus.Desc, uint64, ...string),
+) {
 	if s, on := g.options.Regions(); on {
 		gauge(descRegions, float64(s.Ranges))
 		gauge(descRegionBytes, float64(s.Bytes))

@@ -27,7 +27,11 @@ type Decided struct {
 
 // byLimits are the reasons that rules with limits come to. What is decided by other means is not decided again.
 var byLimits = []string{
-	headgate.WithinLimits.String(), headgate.NoRule.String(), headgate.OverLimit.String(), headgate.CostAboveBurst.String(), headgate.InPenalty.String(),
+	headgate.WithinLimits.String(),
+	headgate.NoRule.String(),
+	headgate.OverLimit.String(),
+	headgate.CostAboveBurst.String(),
+	headgate.InPenalty.String(),
 }
 
 // inDecisions makes what reads the decision log of a gateway (package decisionlog). It names callers by hashes, and

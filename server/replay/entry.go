@@ -109,7 +109,8 @@ func Detect(line string) string {
 		return "json"
 	case strings.HasPrefix(line, "["):
 		return "envoy"
-	case slices.Contains([]string{"http", "https", "h2", "grpcs", "ws", "wss"}, kind) && len(rest) > 0 && '0' <= rest[0] && rest[0] <= '9':
+	case slices.Contains([]string{"http", "https", "h2", "grpcs", "ws", "wss"}, kind) &&
+		len(rest) > 0 && '0' <= rest[0] && rest[0] <= '9':
 		return "alb"
 	}
 	return "combined"
@@ -143,14 +144,17 @@ func (c *clock) read(text string) (int64, error) {
 
 // quickly reads a time that is written as combinedTime is, and leaves what is written otherwise to time.Parse.
 func quickly(text string) (at int64, ok bool) {
-	if len(text) != len(combinedTime) || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' {
+	if len(text) != len(combinedTime) || text[2] != '/' || text[6] != '/' || text[11] != ':' || text[14] != ':' ||
+		text[17] != ':' ||
+		text[20] != ' ' {
 		return 0, false
 	}
 	month := strings.Index(months, text[3:6])
 	day, hour, minute, second := digits(text[0:2]), digits(text[12:14]), digits(text[15:17]), digits(text[18:20])
 	year, east, past := digits(text[7:11]), digits(text[22:24]), digits(text[24:26])
 	if month < 0 || month%3 != 0 || min(day, hour, minute, second, year, east, past) < 0 ||
-		day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 || year < 1700 || year > 2200 || east > 23 || past > 59 {
+		day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 ||
+		year < 1700 || year > 2200 || east > 23 || past > 59 {
 		return 0, false // the last days of a month too: few of them are none
 	}
 	zone := int64(east*3600 + past*60)
@@ -291,7 +295,10 @@ func instant(text string) (int64, error) {
 	nanos := digits(part)
 	switch {
 	case err != nil || nanos < 0 || n < 0 || n > 1<<53:
-		return 0, fmt.Errorf("time is %q, want one of RFC 3339 such as 2026-11-23T10:05:03.5Z, or seconds or milliseconds since 1970", text)
+		return 0, fmt.Errorf(
+			"time is %q, want one of RFC 3339 such as 2026-11-23T10:05:03.5Z, or seconds or milliseconds since 1970",
+			text,
+		)
 	case n > 1e11: // milliseconds, from 1973 on
 		return time.UnixMilli(n).UnixNano(), nil
 	}

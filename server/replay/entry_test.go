@@ -51,17 +51,24 @@ func TestFormats(t *testing.T) {
 			want: Entry{at("2016-04-15T20:17:00.31Z"), client, "POST", "/api/v1/locations", "", 204, nil}},
 		"envoy without a client": {line: `[2016-04-15T20:17:00.310Z] "GET / HTTP/2" 204 - 154 0 226 100 "-" "x" "y" "z" "w"`, fault: `client is "-"`},
 		"alb": {line: `https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/7.46.0" ECDHE TLSv1.2 arn`,
-			want: Entry{at("2018-07-02T22:23:00.186641Z"), client, "GET", "https://www.example.com:443/a?b", "", 200, nil}},
+			want: Entry{
+				at("2018-07-02T22:23:00.186641Z"), client, "GET", "https://www.example.com:443/a?b", "", 200, nil,
+			}},
 		"alb with IPv6": {line: `h2 2018-07-02T22:23:00.1Z app/x/5 2001:db8::7:2817 10.0.0.1:80 0 0 0 200 200 0 57 "GET https://h/ HTTP/2.0" "-" - - -`,
-			want: Entry{at("2018-07-02T22:23:00.1Z"), netip.MustParseAddr("2001:db8::7"), "GET", "https://h/", "", 200, nil}},
+			want: Entry{
+				at("2018-07-02T22:23:00.1Z"), netip.MustParseAddr("2001:db8::7"), "GET", "https://h/", "", 200, nil,
+			}},
 		"json": {line: `{"ts": "2026-11-23T10:05:03.25Z", "client_ip": "192.0.2.7:999", "method": "GET", "path": "/a", "status": 429, "user_id": "u7"}`,
 			want: Entry{at("2026-11-23T10:05:03.25Z"), client, "GET", "/a", "u7", 429, nil}},
 		"json of nginx": {line: `{"time": "1779530703.250", "remote_addr": "192.0.2.7", "request": "GET /a HTTP/1.1", "status": "200"}`,
 			want: Entry{1779530703250 * 1e6, client, "GET", "/a", "", 200, nil}},
 		"json by names": {line: `{"when": 1779530703250, "peer": {"ip": "192.0.2.7"}, "m": "PUT", "u": "/b"}`, fields: map[string]string{"time": "when", "client": "peer.ip", "method": "m", "target": "u"},
 			want: Entry{1779530703250 * 1e6, client, "PUT", "/b", "", 0, nil}},
-		"json without parts": {line: `{"ts": 1, "method": "GET"}`, fault: "it has no client and no target: name the member with --field, such as client=NAME"},
-		"json that is none":  {format: "json", line: `192.0.2.7 - -`, fault: "it is no JSON object"},
+		"json without parts": {
+			line:  `{"ts": 1, "method": "GET"}`,
+			fault: "it has no client and no target: name the member with --field, such as client=NAME",
+		},
+		"json that is none": {format: "json", line: `192.0.2.7 - -`, fault: "it is no JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			format := test.format
@@ -104,7 +111,9 @@ func TestWrongFormats(t *testing.T) {
 func FuzzLine(f *testing.F) {
 	f.Add(`192.0.2.7 - - [17/May/2015:10:05:03 +0200] "GET /v1/\x22?x=1 HTTP/1.1" 200 203023 "-" "-"`)
 	f.Add(`[2016-04-15T20:17:00.310Z] "POST / HTTP/2" 204 - 154 0 226 100 "192.0.2.7" "n" "c" "l" "t"`)
-	f.Add(`https 2018-07-02T22:23:00.186641Z app/x/5 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET / HTTP/1.1"`)
+	f.Add(
+		`https 2018-07-02T22:23:00.186641Z app/x/5 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET / HTTP/1.1"`,
+	)
 	f.Add(`{"ts": 1e400, "client": "192.0.2.7", "method": "GET", "path": "/a"}`)
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, name := range Formats {
@@ -122,7 +131,10 @@ func FuzzLine(f *testing.F) {
 
 // FuzzQuickly: a time that is read quickly is what package time makes of it.
 func FuzzQuickly(f *testing.F) {
-	for _, text := range []string{"17/May/2015:10:05:03 +0200", "28/Feb/2024:23:59:59 -1459", "31/Dec/1969:00:00:00 +0000", "1/May/2015:10:05:03 +0200", "17/Mai/2015:10:05:03 +0200", "17/May/2015:24:05:03 +0200"} {
+	for _, text := range []string{
+		"17/May/2015:10:05:03 +0200", "28/Feb/2024:23:59:59 -1459", "31/Dec/1969:00:00:00 +0000",
+		"1/May/2015:10:05:03 +0200", "17/Mai/2015:10:05:03 +0200", "17/May/2015:24:05:03 +0200",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -170,7 +182,8 @@ func slowly(line string, names ...string) (string, bool, error) {
 func FuzzObject(f *testing.F) {
 	for _, line := range []string{
 		`{"a":"1","b":{"c":2.5e3,"d":[1,{"c":"x"}]}}`, `{"b":{"c":"x"},"b":"y","a":null}`, `{"\u0061":"\ud83d\ude00\n","b":{"c":true}}`,
-		"{\"a\":\"\xff\x80\"}", `null`, `[1]`, `{"a":01}`, `{"a":1}garbage`, `{"a":"x","a":{"c":1}}`, `{"b":{"c":1,"c":null}}`, `{"a" : -0.1E+7 , "z":[[],{},"\/"]}`,
+		"{\"a\":\"\xff\x80\"}", `null`, `[1]`, `{"a":01}`, `{"a":1}garbage`,
+		`{"a":"x","a":{"c":1}}`, `{"b":{"c":1,"c":null}}`, `{"a" : -0.1E+7 , "z":[[],{},"\/"]}`,
 		"{\"a\":\"\x01\"}", `{"a":"\u12"}`, `{"a":"\q"}`, `{`, `{"a":1,}`, `{"a":tru}`, `{"b":{"c":{"e":1}}}`,
 	} {
 		f.Add(line)
@@ -241,13 +254,19 @@ func TestChunks(t *testing.T) {
 		fmt.Fprintf(&log, "192.0.2.7 - - [17/May/2015:10:05:03 +0000] \"GET %s HTTP/1.1\" 200 5\n", target)
 	}
 	log.WriteString(strings.Repeat("z", 3*maxLine) + "\n")
-	log.WriteString(`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /last HTTP/1.1" 200 5`) // without an end of the line
+	log.WriteString(
+		`192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /last HTTP/1.1" 200 5`,
+	) // without an end of the line
 	want = append(want, "/last")
+	last := fmt.Sprintf("log:%d: ", strings.Count(log.String(), "\n"))
 	f, err := ParseFormat("combined", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, reader := range []io.Reader{strings.NewReader(log.String()), iotest.OneByteReader(strings.NewReader(log.String()[:100_000])), iotest.DataErrReader(strings.NewReader(log.String()))} {
+	for _, reader := range []io.Reader{
+		strings.NewReader(log.String()), iotest.OneByteReader(strings.NewReader(log.String()[:100_000])),
+		iotest.DataErrReader(strings.NewReader(log.String())),
+	} {
 		ahead, err := chunks(t.Context(), reader, "log", func(string) (*Format, error) { return &f, nil })
 		if err != nil {
 			t.Fatal(err)
@@ -269,7 +288,8 @@ func TestChunks(t *testing.T) {
 		if !slices.Equal(got, want[:len(got)]) {
 			t.Error("the lines are not read as they are written")
 		}
-		if whole && (unread != 1 || len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), fmt.Sprintf("log:%d: ", strings.Count(log.String(), "\n")))) {
+		if whole &&
+			(unread != 1 || len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), last)) {
 			t.Errorf("%d are not read: %.80v", unread, faults)
 		}
 	}

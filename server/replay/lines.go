@@ -64,7 +64,12 @@ func (c *chunk) parse(f *Format, name string) {
 
 // chunks reads a log, packed by gzip or not, until its end or until ctx ends. The format is that of
 // the first line where format gives none.
-func chunks(ctx context.Context, log io.Reader, name string, format func(firstLine string) (*Format, error)) (<-chan *chunk, error) {
+func chunks(
+	ctx context.Context,
+	log io.Reader,
+	name string,
+	format func(firstLine string) (*Format, error),
+) (<-chan *chunk, error) {
 	counted := &counter{Reader: log}
 	in := bufio.NewReaderSize(counted, chunkBytes)
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {

@@ -11,10 +11,32 @@ import (
 
 // usual are the names under which programs write the parts of a request; a.b is b in the object a.
 var usual = map[string][]string{
-	"time":   {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time", "StartUTC"},
-	"client": {"client", "client_ip", "remote_addr", "remote_ip", "ip", "clientIP", "downstream_remote_address", "request.client_ip", "request.remote_ip", "ClientHost"},
+	"time": {"time", "ts", "timestamp", "@timestamp", "time_iso8601", "start_time", "StartUTC"},
+	"client": {
+		"client",
+		"client_ip",
+		"remote_addr",
+		"remote_ip",
+		"ip",
+		"clientIP",
+		"downstream_remote_address",
+		"request.client_ip",
+		"request.remote_ip",
+		"ClientHost",
+	},
 	"method": {"method", "request_method", "http_method", "request.method", "RequestMethod"},
-	"target": {"target", "request_uri", "uri", "path", "url", "http_path", "x-envoy-original-path", "x-envoy-origin-path", "request.uri", "RequestPath"},
+	"target": {
+		"target",
+		"request_uri",
+		"uri",
+		"path",
+		"url",
+		"http_path",
+		"x-envoy-original-path",
+		"x-envoy-origin-path",
+		"request.uri",
+		"RequestPath",
+	},
 	"user":   {"user", "user_id", "remote_user", "ClientUsername"},
 	"status": {"status", "response_code", "status_code", "DownstreamStatus"},
 }
@@ -50,7 +72,11 @@ func inJSON(fields map[string]string) func(line string, e *Entry) error {
 			e.Method, e.Target = text("method", method), text("target", target)
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("it has no %s: name the member with --field, such as %s=NAME", strings.Join(missing, " and no "), missing[0])
+			return fmt.Errorf(
+				"it has no %s: name the member with --field, such as %s=NAME",
+				strings.Join(missing, " and no "),
+				missing[0],
+			)
 		}
 		var err, err2 error
 		e.At, err = instant(when)
@@ -252,7 +278,8 @@ func (o *object) string(use bool) (string, error) {
 			o.at++
 			if o.at < len(o.text) && o.text[o.at] == 'u' {
 				for range 4 {
-					if o.at++; o.at >= len(o.text) || !strings.ContainsRune("0123456789abcdefABCDEF", rune(o.text[o.at])) {
+					if o.at++; o.at >= len(o.text) ||
+						!strings.ContainsRune("0123456789abcdefABCDEF", rune(o.text[o.at])) {
 						return "", o.fault()
 					}
 				}

@@ -226,8 +226,13 @@ func TestDenials(t *testing.T) {
 // TestUnreadLines: they are counted, the first are told with their reasons, and a log of nothing else is an error.
 func TestUnreadLines(t *testing.T) {
 	good := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5` + "\n"
-	got := replayed(t, good+"\n  \n"+strings.Repeat("what is this\n", 7)+good+strings.Repeat("x", 3<<20), []policy.Rule{{Endpoint: policy.Default, Limit: 5}})
-	if got.Requests != 2 || got.Unread != 8 || len(got.Faults) != maxFaults || !strings.HasPrefix(got.Faults[0].Error(), "log:4: ") {
+	got := replayed(
+		t,
+		good+"\n  \n"+strings.Repeat("what is this\n", 7)+good+strings.Repeat("x", 3<<20),
+		[]policy.Rule{{Endpoint: policy.Default, Limit: 5}},
+	)
+	if got.Requests != 2 || got.Unread != 8 || len(got.Faults) != maxFaults ||
+		!strings.HasPrefix(got.Faults[0].Error(), "log:4: ") {
 		t.Errorf("%d requests, %d unread, told are %v", got.Requests, got.Unread, got.Faults)
 	}
 	r, _ := New("", nil)

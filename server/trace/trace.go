@@ -141,7 +141,12 @@ func (t *Tracer) Serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	ctx, span := t.tracer.Start(ctx, "request", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("http.request.method", method(r.Method))))
+	ctx, span := t.tracer.Start(
+		ctx,
+		"request",
+		trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("http.request.method", method(r.Method))),
+	)
 	defer span.End()
 	r = r.WithContext(ctx)
 	r.Header = r.Header.Clone()

@@ -100,7 +100,11 @@ func TestACollectorThatIsAway(t *testing.T) {
 	defer collector.Close()
 	var told atomic.Int64
 	tracer := newTracer(t, Options{Endpoint: collector.URL, OneIn: 1, Failed: func(error) { told.Add(1) }})
-	tracer.Serve(nil, httptest.NewRequest("GET", "/", nil), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	tracer.Serve(
+		nil,
+		httptest.NewRequest("GET", "/", nil),
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+	)
 	if err := tracer.Close(context.Background()); err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -92,8 +92,10 @@ func (h *Hook) Use(o HookOptions) {
 		o.Transport = own
 	}
 	before := h.o.Swap(&hookOptions{o, &http.Client{
-		Transport: o.Transport, Timeout: perTry,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // only where the configuration says
+		Transport: o.Transport,
+		Timeout:   perTry,
+		// Only where the configuration says.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}})
 	if before != nil {
 		before.client.CloseIdleConnections()
@@ -151,7 +153,19 @@ func (h *Hook) deliver(ctx context.Context, e Event) {
 		}
 		if n == attempts || ctx.Err() != nil {
 			h.failed.Add(1)
-			o.Log.Error("a warning could not be sent", "host", o.URL.Host, "id", e.ID, "kind", e.Kind, "attempts", n, "error", err)
+			o.Log.Error(
+				"a warning could not be sent",
+				"host",
+				o.URL.Host,
+				"id",
+				e.ID,
+				"kind",
+				e.Kind,
+				"attempts",
+				n,
+				"error",
+				err,
+			)
 			return
 		}
 		pause := time.NewTimer(wait)
