@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -119,10 +120,16 @@ func (l Lines) draw(b *strings.Builder, p LinePanel, top int) {
 		fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", class, path)
 		names = append(names, name{line.Label, last})
 	}
-	for _, point := range p.Points { // the label before it, as names stand behind the last step
+	points := slices.Clone(p.Points)
+	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Or(a.Step-b.Step, cmp.Compare(b.Value, a.Value)) })
+	below := 0.0 // the label of the one before, of the same step
+	for i, point := range points {
 		x, y := l.x(point.Step), at(point.Value)
 		fmt.Fprintf(b, `<circle class="point" cx="%.1f" cy="%.1f" r="4"/>`+"\n", x, y)
-		text(b, int(x)-8-8*len(point.Label), int(y)+4, "word", point.Label)
+		if below = max(y, below+namePitch); i == 0 || points[i-1].Step != point.Step {
+			below = y
+		}
+		text(b, int(x)-8-8*len(point.Label), int(below)+4, "word", point.Label) // names stand behind the last step
 	}
 	slices.SortStableFunc(names, func(a, b name) int { return int(math.Round(a.y - b.y)) })
 	for i := range names { // from the top down, each below the one before

@@ -91,6 +91,13 @@ test("any field content is a hint that can be waited for", () => {
   }
 });
 
+test("a field of a million characters takes no longer than it is", () => { // a pattern that goes back over it takes hours
+  for (const text of ["1".repeat(1e6) + "x", `"a"${" ".repeat(1e6)}x`, "1.".repeat(5e5), '"a"' + ";b=1".repeat(2.5e5), '"' + "\\\\".repeat(5e5)]) {
+    const h = readHint({ get: (name) => (/^(ratelimit|ratelimit-policy|retry-after|x-ratelimit-remaining|x-ratelimit-reset)$/.test(name) ? text : null) }, 0);
+    assert.equal(h.wait, 0);
+  }
+});
+
 test("messages of telemetry", async () => {
   const v = read("telemetry/testdata/messages.json");
   const bytes = (hex) => Uint8Array.from(hex.match(/../g), (b) => parseInt(b, 16));
