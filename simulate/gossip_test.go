@@ -210,6 +210,24 @@ func TestGossipOfMoreThanMessagesHold(t *testing.T) {
 	}
 }
 
+// What was admitted once, and not again, is heard of by those who missed the first message, whether
+// they missed some more as well or hear of the other again after a while.
+func TestGossipTellsWhatWasMissed(t *testing.T) {
+	for _, away := range []time.Duration{60 * time.Millisecond, 150 * time.Millisecond, 2 * time.Second} {
+		f := newGossips(t, 1, 2, 50*time.Millisecond, limit(1, time.Hour, 100))
+		a, b := f.All[0], f.All[1]
+		f.World.Run(time.Second)
+		a.To(b).Cut = true
+		f.request(a, 100)
+		f.World.Run(f.World.Now() + away)
+		a.To(b).Cut = false
+		f.World.Run(f.World.Now() + time.Second)
+		if b.Request(f.shape, hot, 1) {
+			t.Errorf("after %v without a message it is not known that the bucket is empty", away)
+		}
+	}
+}
+
 // A replica that claims what it did not admit takes no more than the limit away, or the part of it
 // that one may claim; and gives nothing to anybody.
 func TestGossipWithALiar(t *testing.T) {
