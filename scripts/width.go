@@ -1,7 +1,8 @@
 //go:build ignore
 
-// Command width names the lines of Go files that are wider than 120 columns, a tab being four. It lets be what cannot be
-// broken: a text in backquotes or without a blank that takes a third of the line, a drawing, and what an example prints.
+// Command width names the lines of Go files that are wider than 120 columns, a tab being four. It lets
+// be what cannot be broken: a text in backquotes or without a blank that takes a third of the line, a
+// drawing, and what an example prints.
 //
 //	git ls-files '*.go' | go run scripts/width.go
 package main

@@ -19,7 +19,7 @@ func Example() {
 	// begin: grpc
 	limits := grpclimit.New(grpclimit.Options{
 		User: func(ctx context.Context) *identity.User {
-			// that an interceptor before wrote
+			// An interceptor before this one wrote it.
 			if names := metadata.ValueFromIncomingContext(ctx, "user"); len(names) == 1 {
 				return &identity.User{ID: names[0]}
 			}
@@ -30,8 +30,9 @@ func Example() {
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limits.Unary), grpc.ChainStreamInterceptor(limits.Stream))
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	// Once all services are registered:
-	limiter, err := limits.Open(server, headgate.Options{Rules: []string{"POST /grpc.health.v1.Health/Check 5/s",
-		"default 20/s"}})
+	limiter, err := limits.Open(server, headgate.Options{
+		Rules: []string{"POST /grpc.health.v1.Health/Check 5/s", "default 20/s"},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
