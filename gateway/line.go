@@ -33,7 +33,8 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
 		return
 	}
 	r.RequestURI = target
-	if g.options.Pool == nil || len(r.Header["Upgrade"]) > 0 || !g.pass(w, r) {
+	// Calls by gRPC need HTTP/2, and messages in them are counted on that way alone.
+	if g.options.Pool == nil || len(r.Header["Upgrade"]) > 0 || callsGRPC(r) || !g.pass(w, r) {
 		g.proxy.ServeHTTP(keeping(w), r)
 	}
 }

@@ -3,8 +3,10 @@ package gateway_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -183,6 +185,33 @@ func TestStreamsThatCannotCount(t *testing.T) {
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A call goes to the API by HTTP/2, and its messages count on the way, whatever client sends other requests on.
+func TestCallsGoByHTTP2(t *testing.T) {
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("X-Got", fmt.Sprint(r.Proto, " ", n))
+	}))
+	api.Config.Protocols = new(http.Protocols)
+	api.Config.Protocols.SetUnencryptedHTTP2(true)
+	api.Start()
+	t.Cleanup(api.Close)
+	lim := newLimiter(t, withCalls(t, "default 100/h", "GRPC-SEND /shop.Chat/Talk 3/h", "UNKNOWN 1/s"))
+	g := newGateway(t, api.URL, func(o *gateway.Options) {
+		o.Limiter, o.Streams = lim, map[string]gateway.Stream{"POST /shop.Chat/Talk": {Send: gateway.Messages}}
+	})
+	for i, want := range []string{"HTTP/2.0 12 ", " 8"} {
+		answer, err := http.Post(g.URL+"/shop.Chat/Talk", "application/grpc", bytes.NewReader(append(message(1), message(1)...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if got := answer.Header.Get("X-Got") + " " + answer.Header.Get("Grpc-Status"); got != want {
+			t.Errorf("call %d: %q, want %q", i, got, want)
 		}
 	}
 }
