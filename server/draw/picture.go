@@ -97,19 +97,29 @@ func Of(rule policy.Rule, o policy.CompileOptions) (Picture, error) {
 	if err := p.watch(c, unit/cellsPerUnit); err != nil {
 		return Picture{}, err
 	}
-	if c, err = newCaller(shape, rule.Per); err != nil {
-		return Picture{}, err
-	}
-	err = errors.Join(c.ask(0, int64(time.Second), int64(time.Second)/4096),
-		c.ask(int64(time.Second), int64(time.Second)+1, 1))
-	if err != nil {
-		return Picture{}, err
-	}
-	if p.FirstSecond, err = c.gone(int64(time.Second)); err != nil {
+	if p.FirstSecond, err = firstSecond(shape, rule.Per); err != nil {
 		return Picture{}, err
 	}
 	p.Says = p.sentence()
 	return p, nil
+}
+
+// firstSecond is how many requests go on in the first second, its end included. What drains is not
+// asked for one by one: that is ever so many, and each look that came late would lose some of them.
+func firstSecond(shape rate.Shape, per time.Duration) (int64, error) {
+	if shape.Algorithm.Drains() {
+		back := shape.Drained(time.Second) / shape.Unit
+		if shape.Algorithm == rate.LeakyBucket {
+			return 1 + back, nil
+		}
+		return shape.Burst() + back, nil
+	}
+	c, err := newCaller(shape, per)
+	if err != nil {
+		return 0, err
+	}
+	err = errors.Join(c.ask(0, int64(time.Second), int64(time.Second)/4096), c.ask(int64(time.Second), int64(time.Second)+1, 1))
+	return c.passed, err
 }
 
 // unitOf is what takes a sixth of the picture: the time in which an empty bucket fills, in which

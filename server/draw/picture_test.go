@@ -50,6 +50,12 @@ func TestOf(t *testing.T) {
 		{rule(100, 24*time.Hour, 700, "token_bucket"), 700, 700, 700, 7 * 86400, []int64{769, 70, 70, 70},
 			"700 at once after a silence, and no more in the first second; then 100 per day, one every 14m24s; 7 " +
 				"days of silence and the bucket is full again."},
+		{rule(1_000_000, time.Second, 5, "token_bucket"), 5, 1_000_005, 5, 5e-6, []int64{5, 0, 1, 0, 1},
+			"5 at once after a silence, 1,000,005 in the first second; then 1,000,000 per second, one every 1µs; " +
+				"5µs of silence and the bucket is full again."},
+		{rule(2e10, time.Second, 2e10, "token_bucket"), 2e10, 4e10, 2e10, 1, nil,
+			"20,000,000,000 at once after a silence, 40,000,000,000 in the first second; then 20,000,000,000 per " +
+				"second; 1s of silence and the bucket is full again."},
 		{rule(2, time.Minute, 5, "leaky_bucket"), 5, 1, 5, 150, []int64{1, 0, 1, 0, 1},
 			"5 are taken in at once, and go on one after the other, 1 in the first second: 2 per minute, one every " +
 				"30s, however they come; after 2m30s of silence the line is empty."},

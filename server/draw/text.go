@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // The picture on a terminal: labels and an axis on the left, then a column for each cell.
@@ -69,7 +68,7 @@ func (p *Picture) at(cell int) string {
 	if cell == 0 {
 		return "0"
 	}
-	return strings.Replace(span(time.Duration(float64(cell)*p.CellSeconds*float64(time.Second))), " days", "d", 1)
+	return strings.Replace(span(seconds(float64(cell)*p.CellSeconds)), " days", "d", 1)
 }
 
 // block is what of a column stands in one of so many rows, of which 0 is the lowest.

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ func (p *Picture) sentence() string {
 	r := &p.rule
 	limit, per, full := count(r.Limit), perOf(r), span(seconds(p.FullSeconds))
 	rest := fmt.Sprintf("%s per %s", limit, per)
-	if r.Limit > 1 {
+	if r.Limit > 1 && p.EachSeconds >= 1e-9 {
 		rest += ", one every " + span(seconds(p.EachSeconds))
 	}
 	switch {
@@ -91,7 +92,7 @@ func count(n int64) string {
 	return text
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
 
 // span writes a time to about three digits: "200ms", "1.5s", "1h30m", "7 days".
 func span(d time.Duration) string {
