@@ -346,6 +346,7 @@ func (d *Daemon) ready() error {
 // lets the requests in flight finish within the shutdown timeout, and returns.
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.parts.close()
+	defer func() { d.carriers.close() }() // those of the last reload
 	defer d.parts.kept.end() // after the last decision, and the last write of run
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var refreshing sync.WaitGroup

@@ -23,9 +23,10 @@ type carriers struct {
 	transport *http.Transport // by which all others go, to servers that the pool chooses
 }
 
-// sameCarriers reports whether two configurations send requests on in the same way.
+// sameCarriers reports whether two configurations send requests on in the same way. What the file with those who sign
+// says may have changed.
 func sameCarriers(a, b *config.Config) bool {
-	return a.Upstream == b.Upstream && a.UpstreamTimeout == b.UpstreamTimeout &&
+	return a.Upstreams.TLS.CAFile == "" && a.Upstream == b.Upstream && a.UpstreamTimeout == b.UpstreamTimeout &&
 		reflect.DeepEqual(a.Upstreams, b.Upstreams)
 }
 
@@ -67,8 +68,12 @@ func newCarriers(c *config.Config, most int, log *slog.Logger) (made carriers, e
 	return made, nil
 }
 
+// close ends what nobody uses, and the questions about health. What is under way stays.
 func (c *carriers) close() {
-	c.transport.CloseIdleConnections() // those under way stay
+	if c.pool == nil {
+		return // there is no gateway
+	}
+	c.transport.CloseIdleConnections()
 	c.pool.Close()
 }
 
