@@ -118,7 +118,8 @@ func firstSecond(shape rate.Shape, per time.Duration) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = errors.Join(c.ask(0, int64(time.Second), int64(time.Second)/4096), c.ask(int64(time.Second), int64(time.Second)+1, 1))
+	const second = int64(time.Second)
+	err = errors.Join(c.ask(0, second, second/4096), c.ask(second, second+1, 1))
 	return c.passed, err
 }
 
