@@ -35,9 +35,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/eval/page"
 	"github.com/headgate-io/headgate/eval/peers"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/mortal"
 )
@@ -56,11 +58,15 @@ func run(args []string, stdout, stderr io.Writer) error {
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
 	empty := flags.String("empty", "",
-		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned)")
+		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned), or a server of net/http without (http) or with the middleware (limited)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *empty != "" {
+	switch *empty {
+	case "":
+	case "http", "limited":
+		return serveHTTP(stdout, *empty == "limited")
+	default:
 		return serveEmpty(stdout, *empty == "tuned")
 	}
 	if *rounds < 1 || *span < 100*time.Millisecond {
@@ -170,6 +176,8 @@ type world struct {
 	headgate *harness.Gateway
 	stock    empty         // the empty service, as it comes
 	tuned    empty         // and with what Headgate sets
+	bare     empty         // a server of net/http
+	limited  empty         // behind httplimit
 	peer     *peers.Server // envoyproxy/ratelimit
 	redis    *exec.Cmd
 	redisAt  string
@@ -206,6 +214,12 @@ func newWorld() (w *world, err error) {
 		return nil, err
 	}
 	if w.tuned, err = startEmpty("tuned", "GOGC=400"); err != nil { // as headgate serve sets it
+		return nil, err
+	}
+	if w.bare, err = startEmpty("http", "GOGC=400"); err != nil {
+		return nil, err
+	}
+	if w.limited, err = startEmpty("limited", "GOGC=400"); err != nil {
 		return nil, err
 	}
 	port, err := freeport.Pick()
@@ -271,12 +285,32 @@ func (w *world) close() {
 	if w.peer != nil {
 		w.peer.Stop()
 	}
-	for _, cmd := range []*exec.Cmd{w.stock.cmd, w.tuned.cmd, w.redis} {
+	for _, cmd := range []*exec.Cmd{w.stock.cmd, w.tuned.cmd, w.bare.cmd, w.limited.cmd, w.redis} {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
 	w.headgate.Kill()
 	_ = os.RemoveAll(w.dir)
+}
+
+// serveHTTP answers every request with two bytes, if limited behind the middleware: one rule, both fields.
+func serveHTTP(stdout io.Writer, limited bool) error {
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	if limited {
+		lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/items/{id} 1000000/s", "default 20/s"}})
+		if err != nil {
+			return err
+		}
+		h = httplimit.Handler(lim, h, httplimit.Options{})
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(stdout, l.Addr()); err != nil {
+		return err
+	}
+	return (&http.Server{Handler: h, ReadHeaderTimeout: time.Minute}).Serve(l)
 }
 
 // serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes, or with goroutines that it keeps.
@@ -315,6 +349,7 @@ const (
 	peerRow  = "envoyproxy/ratelimit (ShouldRateLimit), and its Redis"
 	incrRow  = "Redis, INCR"
 	pipeRow  = "Redis, INCR, 32 in a pipeline"
+	bareRow  = "net/http, without a limiter"
 	pingRow  = "Redis, PING, 32 in a pipeline"
 
 	rlsRow   = "Envoy's rate limit filter (ShouldRateLimit)"
@@ -351,6 +386,8 @@ func (w *world) ways() ([]way, error) {
 		{pipeRow, "", w.redis.Process.Pid, 0, 16, 32, pipeline(w.redisAt, 32, 1, incr)},
 		{respPipe, pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 6, throttle)},
 		{"HG.CHECK, 32 in a pipeline", pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 9, check)},
+		{bareRow, "", w.bare.cmd.Process.Pid, 0, 16, 1, w.get(w.bare.at)},
+		{"net/http behind `httplimit`, with both fields", bareRow, w.limited.cmd.Process.Pid, 0, 16, 1, w.get(w.limited.at)},
 	}, nil
 }
 
@@ -436,6 +473,28 @@ func (w *world) forward() func() (func() error, error) {
 				"User-Agent":         {"doorcost"},
 			}
 			return w.posted(r, "")
+		}, nil
+	}
+}
+
+// get asks a server of net/http over a connection for each asker, by bytes: what asks must not be what is waited for.
+func (w *world) get(at string) func() (func() error, error) {
+	const request = "GET /v1/items/7 HTTP/1.1\r\nHost: api\r\n\r\n"
+	return func() (func() error, error) {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			return nil, err
+		}
+		answer := make([]byte, 1<<10)
+		return func() error {
+			if _, err := io.WriteString(c, request); err != nil {
+				return err
+			}
+			n, err := c.Read(answer) // in one piece, as a few hundred bytes are
+			if err == nil && !bytes.HasSuffix(answer[:n], []byte("\r\n\r\nok")) {
+				err = fmt.Errorf("answered %q", answer[:n])
+			}
+			return err
 		}, nil
 	}
 }
