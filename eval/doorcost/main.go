@@ -58,7 +58,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
 	empty := flags.String("empty", "",
-		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned), or a server of net/http without (http) or with the middleware (limited)")
+		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned); "+
+			"or a server of net/http without (http) or with the middleware (limited)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
