@@ -205,7 +205,8 @@ func TestCallsGoByHTTP2(t *testing.T) {
 		o.Limiter, o.Streams = lim, map[string]gateway.Stream{"POST /shop.Chat/Talk": {Send: gateway.Messages}}
 	})
 	for i, want := range []string{"HTTP/2.0 12 ", " 8"} {
-		answer, err := http.Post(g.URL+"/shop.Chat/Talk", "application/grpc", bytes.NewReader(append(message(1), message(1)...)))
+		two := append(message(1), message(1)...)
+		answer, err := http.Post(g.URL+"/shop.Chat/Talk", "application/grpc", bytes.NewReader(two))
 		if err != nil {
 			t.Fatal(err)
 		}
