@@ -219,7 +219,10 @@ func TestCallsGoByHTTP2(t *testing.T) {
 
 // A refusal in other words than ours, as a rule or the API may have it, is said as gRPC says it as well.
 func TestCallsRefusedInOtherWords(t *testing.T) {
-	for status, want := range map[int][3]string{429: {"8", "Too Many Requests", "2000"}, 503: {"14", "Service Unavailable", "2000"}} {
+	for status, want := range map[int][3]string{
+		429: {"8", "Too Many Requests", "2000"},
+		503: {"14", "Service Unavailable", "2000"},
+	} {
 		api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "2")
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -236,7 +239,8 @@ func TestCallsRefusedInOtherWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = answer.Body.Close()
-		got := [3]string{answer.Header.Get("Grpc-Status"), answer.Header.Get("Grpc-Message"), answer.Header.Get("Grpc-Retry-Pushback-Ms")}
+		got := [3]string{answer.Header.Get("Grpc-Status"), answer.Header.Get("Grpc-Message"),
+			answer.Header.Get("Grpc-Retry-Pushback-Ms")}
 		if answer.StatusCode != 200 || got != want || answer.Header.Get("Content-Type") != "application/grpc" {
 			t.Errorf("%d: %d, %q, want 200 and %q", status, answer.StatusCode, got, want)
 		}

@@ -29,7 +29,8 @@ var stated = map[string]map[int]map[string]struct{ longer, fewer float64 }{
 // paper says.
 func figure(runs int) page.Lines {
 	f := page.Lines{
-		Title: fmt.Sprintf("One quota of %d and %d a minute, means of %d runs (circles: the paper)", capacity, perMinute, runs),
+		Title: fmt.Sprintf("One quota of %d and %d a minute, means of %d runs (circles: the paper)", capacity,
+			perMinute, runs),
 	}
 	for _, n := range loads {
 		f.Steps = append(f.Steps, fmt.Sprint(n))

@@ -296,7 +296,10 @@ func (w *world) close() {
 
 // serveHTTP answers every request with two bytes, if limited behind the middleware: one rule, both fields.
 func serveHTTP(stdout io.Writer, limited bool) error {
-	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	})
 	if limited {
 		lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/items/{id} 1000000/s", "default 20/s"}})
 		if err != nil {
@@ -388,7 +391,8 @@ func (w *world) ways() ([]way, error) {
 		{respPipe, pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 6, throttle)},
 		{"HG.CHECK, 32 in a pipeline", pipeRow, pid, 0, 16, 32, pipeline(resp, 32, 9, check)},
 		{bareRow, "", w.bare.cmd.Process.Pid, 0, 16, 1, w.get(w.bare.at)},
-		{"net/http behind `httplimit`, with both fields", bareRow, w.limited.cmd.Process.Pid, 0, 16, 1, w.get(w.limited.at)},
+		{"net/http behind `httplimit`, with both fields", bareRow, w.limited.cmd.Process.Pid, 0, 16, 1,
+			w.get(w.limited.at)},
 	}, nil
 }
 

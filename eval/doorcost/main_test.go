@@ -25,7 +25,8 @@ func TestEveryWay(t *testing.T) {
 	}
 	for _, row := range []string{
 		emptyRow, tunedRow, peerRow, rlsRow, pingRow, "ext_authz", "spoe", "/forward", "in JSON", "100 in a batch",
-		incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", bareRow, "httplimit", "Behind nginx",
+		incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", bareRow, "httplimit",
+		"Behind nginx",
 	} {
 		line := ""
 		for l := range strings.Lines(out.String()) {

@@ -37,7 +37,8 @@ func TestUpstreamByCertificate(t *testing.T) {
 	}))
 	api.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	api.TLS = &tls.Config{
-		Certificates: []tls.Certificate{pair(&x509.Certificate{DNSNames: []string{"api.internal"}})}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted,
+		Certificates: []tls.Certificate{pair(&x509.Certificate{DNSNames: []string{"api.internal"}})},
+		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: trusted,
 	}
 	api.StartTLS()
 	t.Cleanup(api.Close)
@@ -51,7 +52,10 @@ func TestUpstreamByCertificate(t *testing.T) {
 		return path
 	}
 	gateway := func(name string) (cert, key string) {
-		own, ownKey := signs.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		own, ownKey := signs.sign(t, &x509.Certificate{
+			Subject:     pkix.Name{CommonName: name},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		})
 		certPEM, keyPEM := pemOf(t, own, ownKey)
 		return file("gateway.pem", certPEM), file("gateway.key", keyPEM)
 	}
@@ -76,7 +80,8 @@ func TestUpstreamByCertificate(t *testing.T) {
 				gateway(name)
 			}
 			var a upstream.Answer
-			request := &upstream.Request{Head: []byte("GET / HTTP/1.1\r\nHost: api.internal\r\nConnection: close\r\n\r\n")}
+			request := &upstream.Request{Head: []byte(
+				"GET / HTTP/1.1\r\nHost: api.internal\r\nConnection: close\r\n\r\n")}
 			if err := made.pool.Do(context.Background(), request, &a); err != nil {
 				return "", err
 			}
@@ -90,7 +95,8 @@ func TestUpstreamByCertificate(t *testing.T) {
 		return strings.Join(said, ", "), nil
 	}
 	got, err := ask(conf)
-	if want := "api.internal sees gateway one, api.internal sees gateway two, api.internal sees gateway two"; got != want || err != nil {
+	if want := "api.internal sees gateway one, api.internal sees gateway two, api.internal sees gateway two"; got !=
+		want || err != nil {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 	if !strings.Contains(log.String(), "the one from before is shown") {
@@ -99,14 +105,18 @@ func TestUpstreamByCertificate(t *testing.T) {
 	gateway("gateway one")
 	for name, change := range map[string]func(*config.UpstreamTLS){
 		"not a name of the certificate": func(c *config.UpstreamTLS) { c.ServerName = "other.internal" },
-		"another authority":             func(c *config.UpstreamTLS) { text, _ := pemOf(t, other.cert, nil); c.CAFile = file("other.pem", text) },
-		"upstream_tls.ca_file":          func(c *config.UpstreamTLS) { c.CAFile = file("none.pem", []byte("nothing")) },
-		"upstream_tls.cert_file":        func(c *config.UpstreamTLS) { c.CertFile = filepath.Join(dir, "absent.pem") },
+		"another authority": func(c *config.UpstreamTLS) {
+			text, _ := pemOf(t, other.cert, nil)
+			c.CAFile = file("other.pem", text)
+		},
+		"upstream_tls.ca_file":   func(c *config.UpstreamTLS) { c.CAFile = file("none.pem", []byte("nothing")) },
+		"upstream_tls.cert_file": func(c *config.UpstreamTLS) { c.CertFile = filepath.Join(dir, "absent.pem") },
 	} {
 		wrong := conf
 		change(&wrong.Upstreams.TLS)
 		_, err := ask(wrong)
-		if err == nil || strings.HasPrefix(name, "upstream_tls") && !strings.Contains(err.Error(), name) || !strings.HasPrefix(name, "upstream_tls") && !errors.Is(err, upstream.ErrNotSent) {
+		if err == nil || strings.HasPrefix(name, "upstream_tls") && !strings.Contains(err.Error(), name) ||
+			!strings.HasPrefix(name, "upstream_tls") && !errors.Is(err, upstream.ErrNotSent) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -120,12 +130,14 @@ func TestBothClientsChooseServers(t *testing.T) {
 	var conf config.Config
 	var all []*httptest.Server
 	for i := range 2 {
-		all = append(all, httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, i) })))
+		all = append(all,
+			httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, i) })))
 		t.Cleanup(all[i].Close)
 	}
 	conf = config.Default()
 	conf.Upstream = "http://api.internal"
-	conf.Upstreams.Servers = []config.UpstreamServer{{Address: all[0].Listener.Addr().String(), Weight: 1}, {Address: all[1].Listener.Addr().String(), Weight: 1}}
+	conf.Upstreams.Servers = []config.UpstreamServer{{Address: all[0].Listener.Addr().String(), Weight: 1},
+		{Address: all[1].Listener.Addr().String(), Weight: 1}}
 	conf.UpstreamTimeout = 10 * time.Second
 	made, err := newCarriers(&conf, 10, slog.New(slog.DiscardHandler))
 	if err != nil {

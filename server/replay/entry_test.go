@@ -36,20 +36,33 @@ func TestFormats(t *testing.T) {
 			want: Entry{at("2015-05-17T10:05:03Z"), client, "DELETE", "/a", "alice", 204, nil}},
 		"a user with a space": {line: `192.0.2.7 - alice b [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.0" 204 -`,
 			want: Entry{at("2015-05-17T10:05:03Z"), client, "GET", "/a", "alice b", 204, nil}},
-		"escapes of nginx": {line: `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /\x22a\xC3\xA9 HTTP/1.1" 400 5 "-" "-"`,
+		"escapes of nginx": {
+			line: `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /\x22a\xC3\xA9 HTTP/1.1" 400 5 "-" "-"`,
 			want: Entry{at("2015-05-17T10:05:03Z"), client, "GET", "/\"a\u00e9", "", 400, nil}},
 		"escapes of Apache": {line: `2001:db8::7 - - [17/May/2015:10:05:03 +0000] "GET /\"a\\ HTTP/1.1" 400 5`,
 			want: Entry{at("2015-05-17T10:05:03Z"), netip.MustParseAddr("2001:db8::7"), "GET", `/"a\`, "", 400, nil}},
 		"a target with a space": {line: `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a b HTTP/1.1" 400 5`,
 			want: Entry{at("2015-05-17T10:05:03Z"), client, "GET", "/a b", "", 400, nil}},
-		"no HTTP at all":   {line: `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 5`, fault: "want METHOD TARGET PROTOCOL"},
-		"a name":           {line: `h.example - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`, fault: `client is "h.example", want an address`},
-		"a time":           {line: `192.0.2.7 - - [17/Mai/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`, fault: `time is "17/Mai/2015:10:05:03 +0000"`},
+		"no HTTP at all": {
+			line:  `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 5`,
+			fault: "want METHOD TARGET PROTOCOL",
+		},
+		"a name": {
+			line:  `h.example - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+			fault: `client is "h.example", want an address`,
+		},
+		"a time": {
+			line:  `192.0.2.7 - - [17/Mai/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+			fault: `time is "17/Mai/2015:10:05:03 +0000"`,
+		},
 		"an end too early": {line: `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /`, fault: "ends too early"},
 		"no status":        {line: `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" -`, fault: "status is"},
 		"envoy": {line: `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28, 192.0.2.7" "nsq2http" "cc21" "locations" "tcp://10.0.2.1:80"`,
 			want: Entry{at("2016-04-15T20:17:00.31Z"), client, "POST", "/api/v1/locations", "", 204, nil}},
-		"envoy without a client": {line: `[2016-04-15T20:17:00.310Z] "GET / HTTP/2" 204 - 154 0 226 100 "-" "x" "y" "z" "w"`, fault: `client is "-"`},
+		"envoy without a client": {
+			line:  `[2016-04-15T20:17:00.310Z] "GET / HTTP/2" 204 - 154 0 226 100 "-" "x" "y" "z" "w"`,
+			fault: `client is "-"`,
+		},
 		"alb": {line: `https 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 0 57 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/7.46.0" ECDHE TLSv1.2 arn`,
 			want: Entry{
 				at("2018-07-02T22:23:00.186641Z"), client, "GET", "https://www.example.com:443/a?b", "", 200, nil,
@@ -62,8 +75,9 @@ func TestFormats(t *testing.T) {
 			want: Entry{at("2026-11-23T10:05:03.25Z"), client, "GET", "/a", "u7", 429, nil}},
 		"json of nginx": {line: `{"time": "1779530703.250", "remote_addr": "192.0.2.7", "request": "GET /a HTTP/1.1", "status": "200"}`,
 			want: Entry{1779530703250 * 1e6, client, "GET", "/a", "", 200, nil}},
-		"json by names": {line: `{"when": 1779530703250, "peer": {"ip": "192.0.2.7"}, "m": "PUT", "u": "/b"}`, fields: map[string]string{"time": "when", "client": "peer.ip", "method": "m", "target": "u"},
-			want: Entry{1779530703250 * 1e6, client, "PUT", "/b", "", 0, nil}},
+		"json by names": {line: `{"when": 1779530703250, "peer": {"ip": "192.0.2.7"}, "m": "PUT", "u": "/b"}`,
+			fields: map[string]string{"time": "when", "client": "peer.ip", "method": "m", "target": "u"},
+			want:   Entry{1779530703250 * 1e6, client, "PUT", "/b", "", 0, nil}},
 		"json without parts": {
 			line:  `{"ts": 1, "method": "GET"}`,
 			fault: "it has no client and no target: name the member with --field, such as client=NAME",
@@ -181,7 +195,8 @@ func slowly(line string, names ...string) (string, bool, error) {
 // before still at hand.
 func FuzzObject(f *testing.F) {
 	for _, line := range []string{
-		`{"a":"1","b":{"c":2.5e3,"d":[1,{"c":"x"}]}}`, `{"b":{"c":"x"},"b":"y","a":null}`, `{"\u0061":"\ud83d\ude00\n","b":{"c":true}}`,
+		`{"a":"1","b":{"c":2.5e3,"d":[1,{"c":"x"}]}}`, `{"b":{"c":"x"},"b":"y","a":null}`,
+		`{"\u0061":"\ud83d\ude00\n","b":{"c":true}}`,
 		"{\"a\":\"\xff\x80\"}", `null`, `[1]`, `{"a":01}`, `{"a":1}garbage`,
 		`{"a":"x","a":{"c":1}}`, `{"b":{"c":1,"c":null}}`, `{"a" : -0.1E+7 , "z":[[],{},"\/"]}`,
 		"{\"a\":\"\x01\"}", `{"a":"\u12"}`, `{"a":"\q"}`, `{`, `{"a":1,}`, `{"a":tru}`, `{"b":{"c":{"e":1}}}`,
