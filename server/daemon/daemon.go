@@ -347,7 +347,7 @@ func (d *Daemon) ready() error {
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.parts.close()
 	defer func() { d.carriers.close() }() // those of the last reload
-	defer d.parts.kept.end() // after the last decision, and the last write of run
+	defer d.parts.kept.end()              // after the last decision, and the last write of run
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { d.parts.rules.Run(background) })

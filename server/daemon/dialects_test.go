@@ -14,7 +14,9 @@ func TestDialectsAreThoseOfTheConfiguration(t *testing.T) {
 	}
 	var schema struct {
 		Properties struct {
-			Headers struct{ Properties struct{ Legacy struct{ Enum []string } } }
+			Headers struct {
+				Properties struct{ Legacy struct{ Enum []string } }
+			}
 		}
 	}
 	if err := json.Unmarshal(text, &schema); err != nil {

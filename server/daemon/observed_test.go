@@ -111,6 +111,15 @@ func TestAlertsAndDashboardsNameWhatThereIs(t *testing.T) {
 	ask("POST "+gate+"/x", 405)
 	ask("http://"+d.asked.Addr().String()+"/nginx", 403, "X-Original-Method", "GET", "X-Original-Uri", "/x",
 		"X-Real-Ip", "127.0.0.1")
+	d.reloads.read = func() (config.Config, error) { // what another dialect says
+		c := d.parts.loaded.Load().conf
+		c.Headers.Draft = "proposal-166"
+		return c, c.Complete()
+	}
+	if done, err := d.Reload(t.Context()); err != nil || !slices.Equal(done.Changed, []string{"headers.draft"}) {
+		t.Fatalf("reload: %+v, %v", done, err)
+	}
+	ask(gate+"/x", 429)
 	put, err := http.NewRequest("PUT", "http://"+d.Admin().String()+"/v1/policies",
 		strings.NewReader(`{"endpoint":"UNKNOWN","limit":1,"scope":"strict"}`))
 	if err != nil {
