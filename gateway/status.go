@@ -141,6 +141,14 @@ func (c *callAnswer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// FlushError sends what there is, but not the head of what is kept back: a proxy flushes each answer.
+func (c *callAnswer) FlushError() error {
+	if c.status != 0 {
+		return nil
+	}
+	return http.NewResponseController(c.ResponseWriter).Flush()
+}
+
 func (c *callAnswer) finish() {
 	if c.status == 0 {
 		return
