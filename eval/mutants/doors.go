@@ -125,6 +125,6 @@ var inDoors = []Mutant{
 		Old: "if served && !m.hijacked", New: "if !m.hijacked", Tests: []string{"./gateway"},
 		Why: "who hangs up has tried for nothing"},
 	{Name: "server/hold: one address has all connections", File: "server/hold/hold.go",
-		Old: "case !exempt && held >= l.o.MaxPerAddress:", New: "case !exempt && held >= l.o.MaxConnections:",
+		Old: "case !exempt && held >= o.MaxPerAddress:", New: "case !exempt && held >= o.MaxConnections:",
 		Why: "one client keeps all others out"},
 }
