@@ -16,7 +16,7 @@ func (s *Store) Tick() {
 	s.peers.Lock()
 	s.see(now)
 	type to struct {
-		name, number, unheard uint64
+		name, unheard uint64
 	}
 	listeners := make([]to, 0, len(s.peers.all))
 	for name, p := range s.peers.all {
