@@ -89,7 +89,8 @@ func (d *Door) activityNow(most int, reveal bool) Activity {
 		Rules: rates[:min(len(rates), most)], Callers: callers, Endpoints: endpoints, Warnings: []warnings.Event{},
 	}
 	if d.ActiveWarnings != nil {
-		now.Warnings, now.WarningsAll = d.ActiveWarnings(most)
+		active, all := d.ActiveWarnings(most)
+		now.Warnings, now.WarningsAll = append(now.Warnings, active...), all // [] where nothing is watched
 		for i := range now.Warnings {
 			if !reveal {
 				now.Warnings[i].Project = ""
