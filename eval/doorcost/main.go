@@ -147,28 +147,12 @@ func (w *way) measure(span time.Duration) (float64, error) {
 
 // cpu is how long what answers has worked so far, its store included.
 func (w *way) cpu() (time.Duration, error) {
-	own, err := cpu(w.pid)
+	own, err := harness.CPU(w.pid)
 	if w.store == 0 || err != nil {
 		return own, err
 	}
-	store, err := cpu(w.store)
+	store, err := harness.CPU(w.store)
 	return own + store, err
-}
-
-// cpu is how long a process has worked so far, to a hundredth of a second.
-func cpu(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the name, want 13 or more", pid, len(fields))
-	}
-	own, err := strconv.ParseInt(fields[11], 10, 64)
-	kernel, errKernel := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(own+kernel) * (time.Second / 100), errors.Join(err, errKernel)
 }
 
 // world is a Headgate with all its doors, and what stands beside it.

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/eval/page"
 	"github.com/headgate-io/headgate/internal/mortal"
 )
@@ -236,11 +237,11 @@ func busy(span time.Duration, decide func() error, service, store int) (w Work, 
 	}
 	time.Sleep(span / 5)
 	from := made.Load()
-	ownBefore, err := processCPU(service)
-	storeBefore, errStore := processCPU(store)
+	ownBefore, err := harness.CPU(service)
+	storeBefore, errStore := harness.CPU(store)
 	time.Sleep(span)
-	own, errOwn := processCPU(service)
-	after, errAfter := processCPU(store)
+	own, errOwn := harness.CPU(service)
+	after, errAfter := harness.CPU(store)
 	w = Work{Decisions: made.Load() - from, Service: own - ownBefore, Store: after - storeBefore}
 	stop()
 	all.Wait()

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // machineLoad is how many processes wanted to run in the last minute, on average.
@@ -14,21 +10,4 @@ func machineLoad() (string, error) {
 	text, err := os.ReadFile("/proc/loadavg")
 	load, _, _ := strings.Cut(string(text), " ")
 	return load, err
-}
-
-// processCPU is how long a process has worked so far, in its own code and in the kernel for it, to
-// a hundredth of a second.
-func processCPU(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name of the program may hold anything
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the name, want 13 or more", pid, len(fields))
-	}
-	own, err := strconv.ParseInt(fields[11], 10, 64)
-	kernel, errKernel := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(own+kernel) * (time.Second / 100), errors.Join(err, errKernel)
 }
