@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -21,8 +22,10 @@ type Account struct {
 	nth      uint32 // tells accounts of one bucket apart that this replica had one after the other
 	admitted int64  // tokens, here, since it was opened
 	told     int64  // of them, by the last message
-	changed  int64  // when they last grew
+	grown    int64  // when they last grew
+	changed  int64  // the same, or later if they are told anew
 	untold   int64  // since when some of them were not told
+	latest   int64  // when the last of those were admitted that a message told of
 	at       int64  // up to when silence is accounted for
 
 	others []other // in the order of their names
@@ -46,7 +49,7 @@ type other struct {
 
 // Open returns an account of a bucket, the nth that a replica makes, of which nothing is owed.
 func Open(nth uint32, sh rate.Shape, now int64) Account {
-	return Account{shape: sh, nth: nth, at: now, changed: now}
+	return Account{shape: sh, nth: nth, at: now, changed: now, latest: math.MinInt64}
 }
 
 // Spend has the account begin with an empty bucket, of which has drained what does since a time:
@@ -145,7 +148,7 @@ func (a *Account) Take(now int64, s *Silence, cost int64) bool {
 			a.untold = now
 		}
 		a.admitted += cost
-		a.changed = now
+		a.changed, a.grown = now, now
 	}
 	return true
 }
@@ -170,10 +173,11 @@ func (a *Account) takePart(now int64, s *Silence, units int64) bool {
 }
 
 // Return takes tokens back that Take gave at a time, for a request that another bucket denied. It
-// reports false if they were told of: then they stay taken.
+// reports false if they were told of: then they stay taken, and what was admitted since is not given
+// back in their place.
 func (a *Account) Return(now, tokens, taken int64) bool {
 	units, ok := rate.Units(&a.shape, tokens)
-	if !ok || tokens <= 0 || tokens > a.admitted-a.told {
+	if !ok || tokens <= 0 || tokens > a.Pending() || taken <= a.latest {
 		return false
 	}
 	a.admitted -= tokens
@@ -196,7 +200,7 @@ func (a *Account) Correct(now int64, s *Silence, c *bucket.Change) (moved int64)
 			a.untold = now
 		}
 		a.admitted += (moved + a.shape.Unit - 1) / a.shape.Unit
-		a.changed = now
+		a.changed, a.grown = now, now
 	}
 	return moved
 }
@@ -234,7 +238,9 @@ func (a *Account) Known(self uint64) []Count {
 // Tell is what to say of the bucket now, and takes it for said.
 func (a *Account) Tell(now int64, s *Silence) Entry {
 	a.presume(now, s)
-	a.told = a.admitted
+	if a.Pending() > 0 {
+		a.told, a.latest = a.admitted, a.grown
+	}
 	e := a.Look(now)
 	// Who hears of this account for the first time lets drain what it hears of from then on. What drained
 	// on the way drained there as well.
@@ -304,15 +310,16 @@ func (a *Account) Hear(now int64, s *Silence, from Teller, e *Entry) {
 // percent is so many percent of units, rounded down.
 func percent(units int64, of int) int64 { return units/100*int64(of) + units%100*int64(of)/100 }
 
-// Adopt has a replica that joins others begin with what one of them knows, in place of what it does
-// not know itself.
+// Adopt has a replica that joins others begin with what one of them knows, and what it admitted
+// itself meanwhile.
 func (a *Account) Adopt(now int64, replicas int, e *Entry, known []Count) {
 	for _, c := range known {
 		if o := a.other(c.Name); !o.heard {
 			*o = other{name: c.Name, nth: c.Nth, counted: c.Admitted, at: now, heard: true}
 		}
 	}
-	owed := min(a.shape.UnitsSaturating(max(e.Owed, a.own.Owed(&a.shape, now))), mostOwed(&a.shape, replicas))
+	owed := addUnits(a.shape.UnitsSaturating(e.Owed), a.shape.UnitsSaturating(a.own.Owed(&a.shape, now)))
+	owed = min(owed, mostOwed(&a.shape, replicas))
 	a.state = bucket.State{Debt: owed, Stamp: now}
 }
 
@@ -324,7 +331,9 @@ func (a *Account) Change(now int64, replicas int, to *rate.Shape) {
 	}
 	a.state, a.own = restate(a.state, mostOwed(to, replicas)), restate(a.own, to.MaxDebt())
 	for i := range a.others {
-		a.others[i].presumed = bucket.Rescale(a.others[i].presumed, to.Unit, from.Unit, false)
+		o := &a.others[i]
+		o.presumed = bucket.Rescale(o.presumed, to.Unit, from.Unit, false)
+		o.claimed = min(bucket.Rescale(o.claimed, to.Unit, from.Unit, false), to.Capacity)
 	}
 	a.shape, a.parts = *to, 0
 }

@@ -136,3 +136,58 @@ func TestChange(t *testing.T) {
 		t.Error("80 owed of 50 at 10 a second do not hold for 3.1 s")
 	}
 }
+
+// What was told of is not given back in the place of what was admitted since: others would hear of
+// it as of earlier, and have let it drain.
+func TestNothingIsGivenBackInThePlaceOfWhatWasTold(t *testing.T) {
+	sh := shape(t, 100, 10)
+	v := &Silence{Replicas: 2, After: 200 * time.Millisecond}
+	a := Open(1, sh, 0)
+	a.Take(0, v, 5) // is denied elsewhere, 61 ms later
+	a.Tell(0, v)
+	if !a.Take(60*ms, v, 5) || a.Return(61*ms, 5, 0) {
+		t.Error("what a message has told of is given back")
+	}
+	if !a.Return(61*ms, 5, 60*ms) {
+		t.Error("what no message has told of is not given back")
+	}
+}
+
+// A change of the limit restates what others claimed: in units of the limit before, it would stand
+// in the way of all that they say from then on, or of nothing.
+func TestClaimsThroughAChange(t *testing.T) {
+	perDay, err := rate.Compile(rate.Limit{Tokens: 7, Per: 24 * time.Hour, Burst: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &Silence{Replicas: 2, After: 200 * time.Millisecond}
+	for _, c := range []struct{ from, to rate.Shape }{{perDay, shape(t, 1000, 100)}, {shape(t, 1000, 100), perDay}} {
+		a := Open(1, c.from, 0)
+		hear := func(now, admitted int64) int64 {
+			a.Hear(now, v, Teller{Name: 7, Most: 100}, &Entry{Shape: a.Shape(), Nth: 1, Admitted: admitted, Own: admitted})
+			return a.Look(now).Owed
+		}
+		if owed := hear(0, 50); owed != 50 {
+			t.Fatalf("%d are owed, want the 50 that another admitted", owed)
+		}
+		a.Change(0, 2, &c.to)
+		if owed := hear(0, 90); owed != 90 {
+			t.Errorf("from %+v to %+v: %d are owed, want 50, and 40 since", c.from, c.to, owed)
+		}
+		if owed := hear(0, 500); owed > 200 {
+			t.Errorf("from %+v to %+v: %d are owed, want no more than a burst and what is late besides 90", c.from, c.to, owed)
+		}
+	}
+}
+
+// One that joins owes what others told it and what it admitted meanwhile.
+func TestAdoptBesideOnesOwn(t *testing.T) {
+	sh := shape(t, 100, 100)
+	v := &Silence{Replicas: 2, After: 200 * time.Millisecond}
+	a := Open(1, sh, 0)
+	a.Take(0, v, 5)
+	a.Adopt(0, 2, &Entry{Shape: sh, Nth: 1, Admitted: 30, Own: 30, Owed: 30}, []Count{{7, 1, 30}})
+	if owed := a.Look(0).Owed; owed != 35 {
+		t.Errorf("%d are owed, want 30 and 5", owed)
+	}
+}

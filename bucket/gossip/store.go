@@ -164,6 +164,9 @@ func New(o Options) (*Store, error) {
 // Self is what this process is called.
 func (s *Store) Self() uint64 { return s.o.Self }
 
+// Replicas is how many members there are, this one among them.
+func (s *Store) Replicas() int { return s.silence.Load().Replicas }
+
 // Interval is how often Tick is to be called.
 func (s *Store) Interval() time.Duration { return s.o.Interval }
 

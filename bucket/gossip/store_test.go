@@ -205,6 +205,40 @@ type send func(to uint64, message []byte)
 
 func (f send) Send(to uint64, message []byte) { f(to, message) }
 
+// A message that somebody kept and sends again does not pass for a word of its teller: who is
+// silent stays presumed.
+func TestMessagesThatAreSentAgain(t *testing.T) {
+	sh := limit(t, 100, 100)
+	now := int64(1)
+	var kept []byte
+	o := gossip.Options{Now: func() int64 { return now }, Self: 1, Transport: send(func(_ uint64, m []byte) { kept = append([]byte(nil), m...) })}
+	teller, err := gossip.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = teller.SetMembers([]uint64{2})
+	teller.Tick()
+	o.Self, o.Transport = 2, send(func(uint64, []byte) {})
+	s, err := gossip.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.SetMembers([]uint64{1})
+	var out bucket.Outcome
+	take := bucket.Take{Key: key.Key{Hi: 1}, Shape: sh, Cost: 100}
+	if err := s.Receive(kept); err != nil || !s.Take(now, &take, &out) {
+		t.Fatalf("%v, and %+v of a full bucket", err, out)
+	}
+	for range 20 {
+		now += int64(100 * time.Millisecond)
+		_ = s.Receive(kept)
+		s.Tick()
+	}
+	if s.Status().Silent != 1 {
+		t.Error("one that says nothing new for 2 s is not silent")
+	}
+}
+
 // A table that is full of buckets in debt denies others, and forgets those that owe nothing.
 func TestRoom(t *testing.T) {
 	sh := limit(t, 10, 10)

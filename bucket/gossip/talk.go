@@ -187,21 +187,21 @@ func (s *Store) hear(now int64, h *head) (teller Teller, missed, ok bool) {
 	if p == nil {
 		return Teller{}, false, false
 	}
-	back := now-p.heard > int64(s.o.After)
+	teller = Teller{Name: h.from, Most: s.o.Most, Back: now-p.resumed <= int64(s.o.After)}
+	if h.number <= p.number { // late, or sent again by who kept it: that it came says nothing of its teller
+		return teller, false, true
+	}
+	p.number = h.number
+	back, unheard := now-p.heard > int64(s.o.After), p.unheard
 	if back {
-		p.resumed = now
+		p.resumed, teller.Back = now, true
 	}
-	unheard := p.unheard
-	if h.number > p.number {
-		p.number = h.number
-		p.unheard = h.unheard > uint64(s.o.After/time.Millisecond) && now-p.resumed > int64(s.o.After)
-	}
+	p.unheard = h.unheard > uint64(s.o.After/time.Millisecond) && now-p.resumed > int64(s.o.After)
 	p.heard = max(p.heard, now)
 	if back || unheard != p.unheard {
 		s.see(now)
 	}
-	return Teller{Name: h.from, Most: s.o.Most, Back: now-p.resumed <= int64(s.o.After)}, back ||
-		unheard && !p.unheard, true
+	return teller, back || unheard && !p.unheard, true
 }
 
 // tellAgain has all told that one who was silent may have missed.

@@ -82,7 +82,7 @@ func (s *Store) Sharing() bucket.Sharing {
 	}
 	if s.o.Gossip != nil {
 		sharing.Heard = s.o.Gossip.Heard()
-		sharing.Replicas = max(sharing.Replicas, s.o.Gossip.Status().Replicas)
+		sharing.Replicas = max(sharing.Replicas, s.o.Gossip.Replicas())
 	}
 	return sharing
 }

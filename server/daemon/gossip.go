@@ -61,8 +61,7 @@ func (g *gossiping) over(local *memory.Store, now func() int64) (bucket.Store, e
 	if g == nil {
 		return local, nil
 	}
-	replicas := func() int { return g.group.Store().Status().Replicas }
-	return scoped.New(scoped.Options{Local: local, Gossip: g.group.Store(), Replicas: replicas, Began: now()})
+	return scoped.New(scoped.Options{Local: local, Gossip: g.group.Store(), Replicas: g.group.Store().Replicas, Began: now()})
 }
 
 // store decides over buckets of scope gossip; nil if there are none.
