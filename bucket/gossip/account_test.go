@@ -164,7 +164,8 @@ func TestClaimsThroughAChange(t *testing.T) {
 	for _, c := range []struct{ from, to rate.Shape }{{perDay, shape(t, 1000, 100)}, {shape(t, 1000, 100), perDay}} {
 		a := Open(1, c.from, 0)
 		hear := func(now, admitted int64) int64 {
-			a.Hear(now, v, Teller{Name: 7, Most: 100}, &Entry{Shape: a.Shape(), Nth: 1, Admitted: admitted, Own: admitted})
+			said := Entry{Shape: a.Shape(), Nth: 1, Admitted: admitted, Own: admitted}
+			a.Hear(now, v, Teller{Name: 7, Most: 100}, &said)
 			return a.Look(now).Owed
 		}
 		if owed := hear(0, 50); owed != 50 {
@@ -175,7 +176,7 @@ func TestClaimsThroughAChange(t *testing.T) {
 			t.Errorf("from %+v to %+v: %d are owed, want 50, and 40 since", c.from, c.to, owed)
 		}
 		if owed := hear(0, 500); owed > 200 {
-			t.Errorf("from %+v to %+v: %d are owed, want no more than a burst and what is late besides 90", c.from, c.to, owed)
+			t.Errorf("from %+v to %+v: %d are owed, want no more than two bursts", c.from, c.to, owed)
 		}
 	}
 }

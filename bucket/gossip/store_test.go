@@ -211,7 +211,8 @@ func TestMessagesThatAreSentAgain(t *testing.T) {
 	sh := limit(t, 100, 100)
 	now := int64(1)
 	var kept []byte
-	o := gossip.Options{Now: func() int64 { return now }, Self: 1, Transport: send(func(_ uint64, m []byte) { kept = append([]byte(nil), m...) })}
+	o := gossip.Options{Now: func() int64 { return now }, Self: 1}
+	o.Transport = send(func(_ uint64, m []byte) { kept = append([]byte(nil), m...) })
 	teller, err := gossip.New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,8 @@ func (g *gossiping) over(local *memory.Store, now func() int64) (bucket.Store, e
 	if g == nil {
 		return local, nil
 	}
-	return scoped.New(scoped.Options{Local: local, Gossip: g.group.Store(), Replicas: g.group.Store().Replicas, Began: now()})
+	told := g.group.Store()
+	return scoped.New(scoped.Options{Local: local, Gossip: told, Replicas: told.Replicas, Began: now()})
 }
 
 // store decides over buckets of scope gossip; nil if there are none.
