@@ -157,14 +157,15 @@ class Reading {
         this.reserves = policies.some((p) => p.params.get("headgate-reserves")?.kind === "true");
         let least = -1;
         for (const item of items) {
-            const left = integer(item, "r");
+            const renamed = item.params.has("a"); // as the working group proposes (its pull request 166)
+            const left = integer(item, renamed ? "a" : "r");
             if (left === undefined || left < 0)
                 continue;
             const policy = policies.find((p) => p.name === item.name);
             const unit = policy?.params.get("qu");
             if (unit?.kind === "text" && unit.text !== "" && unit.text !== "requests" && left > 0)
                 continue; // so many bytes, or at once
-            this.note(left, delay(Math.max(0, integer(item, "t") ?? 0)));
+            this.note(left, delay(Math.max(0, integer(item, renamed ? "w" : "t") ?? 0)));
             const slot = integer(item, "headgate-slot");
             if (slot !== undefined && slot >= 0 && left === 0) {
                 this.slot = true;

@@ -82,7 +82,7 @@ test("header fields", () => {
 test("any field content is a hint that can be waited for", () => {
   let state = 1;
   const random = (n) => (state = (state * 1103515245 + 12345) % 2 ** 31) % n;
-  const pieces = ['"a"', "r=0", "t=5", ";", ",", "=", " ", "-1", "1e309", "9".repeat(30), ":AA==:", "?1", "headgate-slot=", "NaN", "limit=", "\\", '"', "reset", "2026-11-22T12:00:30Z", "6m0s"];
+  const pieces = ['"a"', "r=0", "t=5", "a=0", "w=5", ";", ",", "=", " ", "-1", "1e309", "9".repeat(30), ":AA==:", "?1", "headgate-slot=", "NaN", "limit=", "\\", '"', "reset", "2026-11-22T12:00:30Z", "6m0s"];
   for (let i = 0; i < 20_000; i++) {
     const text = () => Array.from({ length: random(8) }, () => pieces[random(pieces.length)]).join("");
     const h = readHint(new Headers([["ratelimit", text()], ["ratelimit-policy", text()], ["retry-after", text()], ["x-ratelimit-remaining", text()], ["x-ratelimit-reset", text()]]), 0);

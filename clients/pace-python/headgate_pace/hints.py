@@ -222,14 +222,15 @@ def _rate_limit(h: Hint, field: str, policy_field: str) -> None:
     h.reserves = any(params.get("headgate-reserves") is True for _, params in policies)
     least = -1
     for name, params in items:
-        left = _integer(params, "r")
+        renamed = "a" in params  # as the working group proposes (its pull request 166)
+        left = _integer(params, "a" if renamed else "r")
         if left is None or left < 0:
             continue
         policy = next((p for n, p in policies if n == name), {})
         unit = policy.get("qu")
         if isinstance(unit, str) and unit not in ("", "requests") and left > 0:
             continue  # so many bytes, or requests at once: not so many requests
-        h.note(left, _delay(max(0, _integer(params, "t") or 0)))
+        h.note(left, _delay(max(0, _integer(params, "w" if renamed else "t") or 0)))
         slot = _integer(params, "headgate-slot")
         if slot is not None and slot >= 0 and left == 0:
             h.slot, h.wait = True, _seconds(slot / 1000)
