@@ -177,6 +177,9 @@ func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, co
 	case n == 1:
 		return s.one(now, &takes[0], &outs[0], commit), nil
 	case n <= few:
+		if allowed, done := s.quiet(now, takes, outs, commit); done {
+			return allowed, nil
+		}
 		var claims [few]claim
 		var of [few]int32
 		var locks [few]uint32
@@ -206,12 +209,8 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 		units = -1
 	}
 	sh.mu.Lock()
-	// The first way whose tag fits is nearly always the right one.
-	way := uint(bits.TrailingZeros64(zeroBytes(sh.tags[home]^tagOf(t.Key)*ones))) / 8
-	slot := &sh.sets[home][way%ways]
-	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) || units < 0 ||
-		t.Shape.Algorithm == rate.LeakyBucket ||
-		!same(&s.shapes.list[slot.shape], &t.Shape) || t.Before != nil && slot.stamp < t.Since {
+	slot := s.quietLocked(sh, home, t)
+	if slot == nil || units < 0 {
 		return s.oneElseLocked(now, sh, sh.seekLocked(home, t.Key), t, o, units, commit)
 	}
 	after, allowed := bucket.State{Debt: slot.debt, Stamp: slot.stamp}.Try(now, &t.Shape, units)

@@ -45,15 +45,21 @@ var inBucket = []Mutant{
 }
 
 var inMemory = []Mutant{
-	{Name: "bucket/memory: the quick way sees no change", File: "bucket/memory/store.go",
+	{Name: "bucket/memory: the quick way sees no change", File: "bucket/memory/quiet.go",
 		Old: " || t.Before != nil && slot.stamp < t.Since {", New: " {",
 		Why: "a limit that changed and came back is not followed"},
 	{Name: "bucket/memory: the quick way charges nothing", File: "bucket/memory/store.go",
 		Old: "slot.debt, slot.stamp = after.Debt, after.Stamp", New: "slot.stamp = after.Stamp",
 		Why: "no limit holds"},
-	{Name: "bucket/memory: keys by their tags alone", File: "bucket/memory/store.go",
+	{Name: "bucket/memory: keys by their tags alone", File: "bucket/memory/quiet.go",
 		Old: "slot.fingerprint != t.Key.Lo || ", New: "",
 		Why: "clients spend each other's budgets"},
+	{Name: "bucket/memory: the last of several quiet buckets decides", File: "bucket/memory/quiet.go",
+		Old: "allowed = allowed && b.allowed\n", New: "allowed = b.allowed\n",
+		Why: "a request passes a limit that has no room"},
+	{Name: "bucket/memory: a bucket named twice is taken for two", File: "bucket/memory/quiet.go",
+		Old: " || named(takes[:i], t.Key) {", New: " {",
+		Why: "two rules of one bucket are charged as one"},
 	{Name: "bucket/memory: takes of one bucket are not added up", File: "bucket/memory/store.go",
 		Old: "	*sum += units\n", New: "	*sum = units\n",
 		Why: "two rules of one bucket are charged as one"},

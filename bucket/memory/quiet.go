@@ -1,0 +1,97 @@
+package memory
+
+import (
+	"math/bits"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Most buckets that a decision meets are quiet: they lie at home, under the limit that the take names, nobody waits
+// for them, and what is owed is all that changes. This file decides about those and nothing else, in half the time.
+
+// quietLocked is the slot of t's bucket, nil if it is not a quiet one.
+func (s *Store) quietLocked(sh *shard, home uint32, t *bucket.Take) *slot {
+	// The first way whose tag fits is nearly always the right one.
+	way := uint(bits.TrailingZeros64(zeroBytes(sh.tags[home]^tagOf(t.Key)*ones))) / 8
+	slot := &sh.sets[home][way%ways]
+	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) ||
+		t.Shape.Algorithm == rate.LeakyBucket ||
+		!same(&s.shapes.list[slot.shape], &t.Shape) || t.Before != nil && slot.stamp < t.Since {
+		return nil
+	}
+	return slot
+}
+
+// owing is a bucket of a decision of several takes.
+type owing struct {
+	slot        *slot
+	after       bucket.State
+	units       int64
+	shard, home uint32
+	allowed     bool
+}
+
+// quiet is all where each of a few takes names another bucket, all are quiet, and none is a shadow. It reports false,
+// and has done nothing, where one is otherwise.
+func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool) (allowed, decided bool) {
+	var owed [few]owing
+	var shards [few]uint32
+	locks := shards[:0]
+	for i := range takes {
+		t, b := &takes[i], &owed[i%few]
+		b.shard, b.home = s.locate(t.Key)
+		s.shards[b.shard].prefetch(b.home)
+		var possible bool
+		if b.units, possible = rate.Units(&t.Shape, t.Cost); !possible || t.Shadow || named(takes[:i], t.Key) {
+			return false, false
+		}
+		locks = ascending(locks, b.shard)
+	}
+	s.lock(locks)
+	if allowed, decided = s.tryLocked(now, takes, owed[:len(takes)]); allowed && commit {
+		for i := range takes {
+			if b := &owed[i%few]; b.units > 0 {
+				b.slot.debt, b.slot.stamp = b.after.Debt, b.after.Stamp
+			}
+		}
+	}
+	s.unlock(locks)
+	if decided {
+		for i := range takes {
+			b := &owed[i%few]
+			b.after.Report(&outs[i], now, &takes[i].Shape, b.units, b.allowed)
+		}
+	}
+	return allowed, decided
+}
+
+// tryLocked finds the buckets of takes, and what is owed after the decision; decided is false if one is not quiet.
+func (s *Store) tryLocked(now int64, takes []bucket.Take, owed []owing) (allowed, decided bool) {
+	allowed = true
+	for i := range takes {
+		t, b := &takes[i], &owed[i]
+		if b.slot = s.quietLocked(&s.shards[b.shard], b.home, t); b.slot == nil {
+			return false, false
+		}
+		b.after, b.allowed = bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}.Try(now, &t.Shape, b.units)
+		allowed = allowed && b.allowed
+	}
+	if !allowed {
+		for i := range owed {
+			owed[i].after = bucket.State{Debt: owed[i].slot.debt, Stamp: owed[i].slot.stamp}
+		}
+	}
+	return allowed, true
+}
+
+// named reports whether one of the takes is of the bucket of a key.
+func named(takes []bucket.Take, k key.Key) bool {
+	for i := range takes {
+		if takes[i].Key == k {
+			return true
+		}
+	}
+	return false
+}
