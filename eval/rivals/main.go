@@ -38,6 +38,7 @@ type plan struct {
 	large   int
 	dry     bool
 	part    string
+	serve   string
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
@@ -52,8 +53,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.BoolVar(&p.dry, "dry", false, "print the page instead of writing it")
 	flags.StringVar(&p.part, "part", "",
 		"measure this part in this process and print it as JSON; for the program's own use")
+	flags.StringVar(&p.serve, "serve", "", "serve behind this middleware; for the program's own use")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if p.serve != "" {
+		return serve(p.serve, stdout)
 	}
 	if p.part != "" {
 		return p.measure(stdout)
@@ -97,6 +102,7 @@ type findings struct {
 	Peers map[string][]Result
 	Rules []Rules
 	Large *Large
+	HTTP  map[string][]float64 // microseconds of each turn, by the name of a middleware
 }
 
 func (p plan) everything(progress io.Writer) (*findings, error) {
@@ -118,6 +124,10 @@ func (p plan) everything(progress io.Writer) (*findings, error) {
 		}
 		found.Rules = append(found.Rules, rules)
 		fmt.Fprintf(progress, "round %d of %d  %-24s %s\n", round+1, p.rounds, "three rules", rules)
+	}
+	var err error
+	if found.HTTP, err = p.measureHTTP(progress); err != nil {
+		return nil, err
 	}
 	if p.large > 0 {
 		fmt.Fprintf(progress, "filling a table of %d slots\n", p.large)

@@ -5,12 +5,22 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate/eval/rivals/peer"
 )
+
+// TestMain serves in the place of the tests, for those that measure servers.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-serve" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // TestEveryPartIsMeasured runs everything once, small, in this process, and reads the page.
 func TestEveryPartIsMeasured(t *testing.T) {
@@ -34,11 +44,15 @@ func TestEveryPartIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if found.HTTP, err = p.measureHTTP(io.Discard); err != nil {
+		t.Fatal(err)
+	}
 	found.Rules, found.Large = []Rules{rules}, &large
 
 	text := p.page(found, time.Unix(1_795_176_000, 0))
 	for _, want := range []string{"Measured on 20 November 2026 by `make rivals`", "| go-limiter | yes |",
-		"| httprate | no |", "three rules against one", "4096 slots"} {
+		"| httprate | no |", "three rules against one", "4096 slots", "| tollbooth |",
+		"against one without a limiter"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q:\n%s", want, text)
 		}
@@ -66,6 +80,9 @@ func TestAPartIsPrintedAsJSON(t *testing.T) {
 	}
 	if err := run(append(args, "nobody"), io.Discard, io.Discard); err == nil {
 		t.Error("-part nobody = nil error, want one")
+	}
+	if err := run([]string{"-serve", "nobody"}, io.Discard, io.Discard); err == nil {
+		t.Error("-serve nobody = nil error, want one")
 	}
 }
 
