@@ -40,9 +40,9 @@ func (p plan) page(found *findings, now time.Time) string {
 		"rounds: 0.50 means that Headgate takes half as long.\n\n%s\n", ratioTable(found))
 	fmt.Fprintf(&b, "### Memory\n\nHeap a live key after two collections, everything counted; what one forced "+
 		"collection takes with all of them live.\n\n%s\n", memoryTable(found))
-	fmt.Fprintf(&b, "### Behind net/http\n\nA server of net/http that answers with two bytes, asked over %d connections; "+
-		"all servers in turn, %d times. The ratio is the median of the turns'.\n\n%s\n", clients, p.rounds*p.samples,
-		httpTable(found.HTTP))
+	fmt.Fprintf(&b, "### Behind net/http\n\nA server of net/http that answers with two bytes, asked over %d "+
+		"connections; all servers in turn, %d times. The ratio is the median of the turns'.\n\n%s\n", clients,
+		p.rounds*p.samples, httpTable(found.HTTP))
 	fmt.Fprintf(&b, "### Goals\n\n%s\n", goalTable(found))
 	fmt.Fprintf(&b, "### Limiters\n\n%s", peerTable())
 	return b.String()
