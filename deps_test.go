@@ -72,8 +72,8 @@ var allowed = map[string][]string{
 	"internal/conns": {},
 	"serve/resp":     {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":     {"internal/conns", "serve/decisions"},
-	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/problem",
-		"internal/refusal", "reservation"},
+	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/perrule",
+		"internal/problem", "internal/refusal", "policy", "reservation"},
 	"proofs": {}, // no Go but a test
 	// the callers' side: it knows servers by their answers, and what clients say of each other
 	"pace":           {"internal/sfv", "pace/telemetry"},

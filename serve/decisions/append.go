@@ -2,8 +2,8 @@ package decisions
 
 import (
 	"bytes"
-	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +13,8 @@ import (
 // what encoding/json writes of an Answer, byte for byte, which a test holds; strings and numbers that
 // are out of the ordinary it writes itself.
 
-// append appends a in JSON.
-func (a *Answer) append(b []byte) []byte {
+// append appends a in JSON, with these fields in the place of Header.
+func (a *Answer) append(b []byte, header http.Header) []byte {
 	b = strconv.AppendBool(append(b, `{"allowed":`...), a.Allowed)
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(a.Status), 10)
 	b = appendText(append(b, `,"reason":`...), a.Reason)
@@ -42,19 +42,7 @@ func (a *Answer) append(b []byte) []byte {
 	if a.Expires != nil {
 		b = appendAny(append(b, `,"expires":`...), a.Expires)
 	}
-	if len(a.Header) > 0 {
-		b = append(b, `,"header":{`...)
-		var room [8]string
-		names := slices.AppendSeq(room[:0], maps.Keys(a.Header))
-		slices.Sort(names)
-		for i, name := range names {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendText(append(appendText(b, name), ':'), a.Header[name])
-		}
-		b = append(b, '}')
-	}
+	b = appendFields(b, header)
 	if len(a.Problem) > 0 {
 		b = appendAny(append(b, `,"problem":`...), a.Problem)
 	}
@@ -67,35 +55,47 @@ func (a *Answer) append(b []byte) []byte {
 // usualAnswer is about how long the answer to a question is, in bytes.
 const usualAnswer = 384
 
-// answersInJSON is what is answered to a question, or to a batch of them.
-func answersInJSON(answers []Answer, batch bool) []byte {
-	b := make([]byte, 0, usualAnswer*len(answers))
-	if !batch {
-		return append(answers[0].append(b), '\n')
-	}
-	b = append(b, `{"decisions":[`...)
-	for i := range answers {
-		if i > 0 {
-			b = append(b, ',')
+// appendFields appends a header, in the order of names and without a Content-Length, which the caller writes.
+func appendFields(b []byte, header http.Header) []byte {
+	var room [8]string
+	names := room[:0]
+	for name := range header {
+		if name != "Content-Length" {
+			names = append(names, name)
 		}
-		b = answers[i].append(b)
 	}
-	return append(b, "]}\n"...)
+	if len(names) == 0 {
+		return b
+	}
+	slices.Sort(names)
+	before := `,"header":{`
+	for _, name := range names {
+		b = append(appendText(append(b, before...), name), ':')
+		if lines := header[name]; len(lines) == 1 {
+			b = appendText(b, lines[0])
+		} else {
+			b = appendText(b, strings.Join(lines, ", "))
+		}
+		before = ","
+	}
+	return append(b, '}')
 }
 
 // appendText appends a string.
 func appendText(b []byte, s string) []byte {
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' }) {
-		return appendAny(b, s)
-	}
+	whole := len(b)
 	b = append(b, '"')
-	for part, rest, more := strings.Cut(s, `"`); ; part, rest, more = strings.Cut(rest, `"`) {
-		b = append(b, part...)
-		if !more {
-			return append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~' || c == '\\':
+			return appendAny(b[:whole], s)
+		case c == '"':
+			b = append(b, '\\', '"')
+		default:
+			b = append(b, c)
 		}
-		b = append(b, `\"`...)
 	}
+	return append(b, '"')
 }
 
 // appendNumber appends a number.

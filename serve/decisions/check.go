@@ -11,8 +11,10 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -20,6 +22,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/internal/refusal"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 )
 
@@ -145,20 +148,17 @@ func (d *door) check(w http.ResponseWriter, r *http.Request) {
 		d.incomplete(w, r, err)
 		return
 	}
-	decide := func() (answer []byte, keep bool) {
-		decided, keep := make([]Answer, len(questions)), true
-		for i := range questions {
-			decided[i] = d.answers.Ask(r.Context(), &questions[i])
-			keep = keep && decided[i].Status != http.StatusServiceUnavailable // which another try may find mended
-		}
-		return answersInJSON(decided, batch), keep
-	}
 	if key == "" {
-		answer, _ := decide()
-		reply(w, answer)
+		b := answerRoom.Get().(*[]byte)
+		*b, _ = d.answers.appendAnswers((*b)[:0], r.Context(), questions, batch)
+		if reply(w, *b); cap(*b) <= mostRoom {
+			answerRoom.Put(b)
+		}
 		return
 	}
-	answer, err := d.kept.answer(r.Context(), key, text, decide)
+	answer, err := d.kept.answer(r.Context(), key, text, func() (answer []byte, keep bool) {
+		return d.answers.appendAnswers(nil, r.Context(), questions, batch)
+	})
 	switch {
 	case errors.Is(err, errAnother):
 		problem.Write(w, r, problem.Details{
@@ -170,6 +170,11 @@ func (d *door) check(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// answerRoom has memory in which answers are written, unless it is for more of them than most ask for.
+var answerRoom = sync.Pool{New: func() any { return new([]byte) }}
+
+const mostRoom = 128 << 10
+
 // posted returns the body of a POST, or answers why there is none.
 func (d *door) posted(w http.ResponseWriter, r *http.Request) (text []byte, ok bool) {
 	if r.Method != http.MethodPost {
@@ -177,7 +182,9 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request) (text []byte, ok b
 		problem.Write(w, r, problem.Details{Status: http.StatusMethodNotAllowed, Detail: "This is asked for by POST."})
 		return nil, false
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var room bytes.Buffer
+	room.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead) // more once that has come
+	_, err := room.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
@@ -188,7 +195,7 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request) (text []byte, ok b
 	case err != nil:
 		d.incomplete(w, r, errors.New("the body did not arrive as a whole"))
 	}
-	return text, err == nil
+	return room.Bytes(), err == nil
 }
 
 func (d *door) incomplete(w http.ResponseWriter, r *http.Request, err error) {
@@ -217,20 +224,10 @@ func reply(w http.ResponseWriter, answer []byte) {
 
 // readQuestions reads a body and names every fault in it.
 func readQuestions(text []byte) (questions []Question, batch bool, err error) {
-	var both struct {
-		Question
-		Requests []Question `json:"requests"`
-	}
-	if err := decode(text, &both); err != nil {
-		return nil, false, err
-	}
-	questions, batch = []Question{both.Question}, both.Requests != nil
-	if batch {
-		if !reflect.ValueOf(both.Question).IsZero() {
-			return nil, true, errors.New("there are requests and a question beside them, want one of both")
-		}
-		if questions = both.Requests; len(questions) == 0 || len(questions) > MaxBatch {
-			return nil, true, fmt.Errorf("requests has %d elements, want 1 to %d", len(questions), MaxBatch)
+	questions, batch, plain := readPlain(string(text))
+	if !plain {
+		if questions, batch, err = readAny(text); err != nil {
+			return nil, batch, err
 		}
 	}
 	var faults []string
@@ -244,6 +241,27 @@ func readQuestions(text []byte) (questions []Question, batch bool, err error) {
 		faults = append(faults, found...)
 	}
 	return questions, batch, listed(faults)
+}
+
+// readAny reads a body however it is written.
+func readAny(text []byte) (questions []Question, batch bool, err error) {
+	var both struct {
+		Question
+		Requests []Question `json:"requests"`
+	}
+	if err := decode(text, &both); err != nil {
+		return nil, false, err
+	}
+	if both.Requests == nil {
+		return []Question{both.Question}, false, nil
+	}
+	if !reflect.ValueOf(both.Question).IsZero() {
+		return nil, true, errors.New("there are requests and a question beside them, want one of both")
+	}
+	if questions = both.Requests; len(questions) == 0 || len(questions) > MaxBatch {
+		return nil, true, fmt.Errorf("requests has %d elements, want 1 to %d", len(questions), MaxBatch)
+	}
+	return questions, true, nil
 }
 
 // decode reads a body that is one value in JSON.
@@ -297,8 +315,20 @@ func (q *Question) faults(where string) (faults []string) {
 }
 
 // Ask answers a question of a program as if the request had come here itself.
-func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
-	r, w := q.request(ctx), &told{header: http.Header{}}
+func (a *Answers) Ask(ctx context.Context, q *Question) Answer {
+	w := &told{header: http.Header{}}
+	answer := a.ask(ctx, q, q.request(new(described), (&http.Request{}).WithContext(ctx)), w)
+	answer.Header = make(map[string]string, len(w.header))
+	for name, lines := range w.header {
+		if name != "Content-Length" { // which the caller writes
+			answer.Header[name] = strings.Join(lines, ", ")
+		}
+	}
+	return answer
+}
+
+// ask answers a question about a request, but for the fields, which w has.
+func (a *Answers) ask(ctx context.Context, q *Question, r *http.Request, w *told) (answer Answer) {
 	answer.Reason = "override"
 	own := false // the body is what a rule says
 	if !a.refused(w, r) {
@@ -319,15 +349,9 @@ func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
 		if made.ID != (reservation.ID{}) {
 			answer.Reservation, answer.Expires = made.ID.String(), &made.Expires
 		}
-		answer.describe(&d)
+		a.describe(&answer, &d)
 	}
 	answer.Allowed, answer.Status = w.status == http.StatusOK, w.status
-	answer.Header = make(map[string]string, len(w.header))
-	for name, lines := range w.header {
-		if name != "Content-Length" { // which the caller writes
-			answer.Header[name] = strings.Join(lines, ", ")
-		}
-	}
 	switch body := bytes.TrimSpace(w.body.Bytes()); {
 	case len(body) == 0:
 	case own || w.header.Get("Content-Type") != problem.MediaType:
@@ -338,16 +362,55 @@ func (a *Answers) Ask(ctx context.Context, q *Question) (answer Answer) {
 	return answer
 }
 
-// request is what a question describes.
-func (q *Question) request(ctx context.Context) *http.Request {
-	r := new(http.Request).WithContext(ctx)
+// appendAnswers answers questions one after the other, as Ask would, in JSON. It says whether the answers are to be
+// kept for whoever asks again.
+func (a *Answers) appendAnswers(b []byte, ctx context.Context, questions []Question, batch bool) (_ []byte, keep bool) {
+	b = slices.Grow(b, usualAnswer*len(questions))
+	rooms, unasked := make([]described, 1), (&http.Request{}).WithContext(ctx)
+	if a.shown.Load() { // who is shown requests may keep them
+		rooms = make([]described, len(questions))
+	}
+	w := &told{header: http.Header{}}
+	if keep = true; batch {
+		b = append(b, `{"decisions":[`...)
+	}
+	for i := range questions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		answer := a.ask(ctx, &questions[i], questions[i].request(&rooms[i%len(rooms)], unasked), w)
+		b = answer.append(b, w.header)
+		keep = keep && answer.Status != http.StatusServiceUnavailable // which another try may find mended
+		clear(w.header)
+		w.status = 0
+		w.body.Reset()
+	}
+	if batch {
+		b = append(b, "]}"...)
+	}
+	return append(b, '\n'), keep
+}
+
+// described is the memory of a request that is described.
+type described struct {
+	http.Request
+	url url.URL
+}
+
+// request is what a question describes; like is one with its context.
+func (q *Question) request(room *described, like *http.Request) *http.Request {
+	r := &room.Request
+	*r = *like
 	r.Method, r.RequestURI, r.Proto, r.ProtoMajor, r.ProtoMinor = q.Method, q.Target, "HTTP/1.1", 1, 1
-	r.Header, r.RemoteAddr, r.Body = make(http.Header, len(q.Header)), q.Client, http.NoBody
+	r.RemoteAddr, r.Body = q.Client, http.NoBody
+	if len(q.Header) > 0 {
+		r.Header = make(http.Header, len(q.Header))
+	}
 	for name, lines := range q.Header {
 		name = http.CanonicalHeaderKey(name)
 		r.Header[name] = append(r.Header[name], lines...)
 	}
-	r.URL, _ = url.ParseRequestURI(q.Target)
+	r.URL = readTarget(&room.url, q.Target)
 	return r
 }
 
@@ -365,19 +428,24 @@ func (q *Question) complete(r *headgate.Request) {
 	}
 }
 
-func (a *Answer) describe(decision *headgate.Decision) {
-	a.Reason, a.Cost = decision.Reason.String(), decision.Cost
+func (a *Answers) describe(answer *Answer, decision *headgate.Decision) {
+	answer.Reason, answer.Cost = decision.Reason.String(), decision.Cost
 	switch {
 	case decision.Endpoint.Status == endpoint.Known:
-		a.Endpoint = decision.Template().String()
+		answer.Endpoint = decision.Template().String()
 	case decision.Reason != headgate.InvalidTarget:
-		a.Endpoint = "UNKNOWN"
+		answer.Endpoint = "UNKNOWN"
 	}
 	binding, ok := decision.Binding()
 	if !ok || binding.Outcome.Unknown {
 		return
 	}
-	seconds := func(t time.Duration) *float64 { s := t.Seconds(); return &s }
-	a.Rule, a.Remaining = decision.Policies().Rule(binding.Rule).Title(), &binding.Outcome.Remaining
-	a.RetryAfter, a.ResetAfter = seconds(decision.RetryAfter), seconds(binding.Outcome.ResetAfter)
+	answer.Rule = *a.titles.Get(decision.Policies(), binding.Rule, title)
+	numbers := &struct {
+		remaining    int64
+		retry, reset float64
+	}{binding.Outcome.Remaining, decision.RetryAfter.Seconds(), binding.Outcome.ResetAfter.Seconds()}
+	answer.Remaining, answer.RetryAfter, answer.ResetAfter = &numbers.remaining, &numbers.retry, &numbers.reset
 }
+
+func title(rule policy.Rule) *string { t := rule.Title(); return &t }

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/internal/override"
+	"github.com/headgate-io/headgate/internal/perrule"
 	"github.com/headgate-io/headgate/internal/problem"
 )
 
@@ -123,6 +124,8 @@ type Answers struct {
 	limiter *headgate.Limiter
 	gate    httplimit.Gate
 	passed  atomic.Pointer[[]string] // of the fields that ask for something else
+	shown   atomic.Bool              // Options.Limit has functions of others that see requests
+	titles  perrule.Values[string]
 }
 
 // NewAnswers returns those of o, or an error that names every option at fault.
@@ -154,6 +157,8 @@ func (a *Answers) Reload(limit httplimit.Options, passOverrides []string) error 
 		return fmt.Errorf("Limit: %w", err)
 	}
 	a.passed.Store(&passOverrides)
+	a.shown.Store(limit.User != nil || limit.Identifier != nil || limit.Cost != nil || limit.Refuse != nil ||
+		limit.Decided != nil)
 	return nil
 }
 
