@@ -115,6 +115,11 @@ type Options struct {
 	// the API's place: 502 or 504, and 500 where it would have asked for another
 	// target than the one that was charged, which would be a fault of its own.
 	Failed func(status int)
+
+	// Took, if set, is told what the API took to begin an answer, or not to give one, by the template of the endpoint.
+	// It is not told of requests whose sender has a say in that: those whose body was on its way, or who left; nor of
+	// gRPC, nor of connections that become another protocol. Default nil: nothing is timed.
+	Took func(endpoint string, took time.Duration)
 }
 
 // New returns the gateway, or an error that names every field at fault.

@@ -102,7 +102,11 @@ func (f faithful) RoundTrip(r *http.Request) (*http.Response, error) {
 	if callsGRPC(r) {
 		via = f.calls
 	}
+	begin := f.gateway.clock()
 	answer, err := via.RoundTrip(r)
+	if (r.Body == nil || r.Body == http.NoBody) && len(r.Header["Upgrade"]) == 0 {
+		f.gateway.took(r.Context(), r.Method, r.RequestURI[len(f.gateway.base):], begin)
+	}
 	if err == nil {
 		f.gateway.switched(r, answer)
 		countReceived(r, answer)

@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway/upstream"
 )
 
@@ -76,7 +78,11 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
 		if r.ProtoAtLeast(1, 1) { // RFC 9110 section 15.2: none to others
 			m.request.Interim = m.tell
 		}
+		begin := g.clock()
 		err = g.options.Pool.Do(r.Context(), &m.request, &m.answer)
+		if m.request.Body == nil && !errors.Is(err, upstream.ErrHTTP2) {
+			g.took(r.Context(), r.Method, r.RequestURI, begin)
+		}
 	}
 	if errors.Is(err, upstream.ErrHTTP2) {
 		m.restore(r)
@@ -88,6 +94,25 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
 	}
 	g.passAnswer(w, m)
 	return true
+}
+
+// clock is the time, if anybody wants to know what answers take.
+func (g *gateway) clock() (now time.Time) {
+	if g.options.Took != nil {
+		now = time.Now()
+	}
+	return now
+}
+
+// took tells what the answer to a request took that was charged as target.
+func (g *gateway) took(ctx context.Context, method, target string, begin time.Time) {
+	if g.options.Took == nil || ctx.Err() != nil {
+		return
+	}
+	took, endpoints := time.Since(begin), g.options.Limiter.Endpoints()
+	if m := endpoints.Match(method, target); m.Status == endpoint.Known {
+		g.options.Took(endpoints.Template(m.ID).String(), took)
+	}
 }
 
 // compose makes the request that is to be sent, but for its line.

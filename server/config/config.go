@@ -331,7 +331,7 @@ func Default() Config {
 		Headers:         Headers{RateLimit: true, Draft: "draft-10", Rules: "all", Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
 		Usage:           Usage{MaxCallers: defaultMaxCallers},
-		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute},
+		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute, SlowerFor: 5 * time.Minute},
 		Traces:          Traces{OneIn: 1000, PerSecond: 100},
 		DecisionLog:     DecisionLog{PerSecond: 100, MaxSize: 100 << 20, Keep: 5},
 		Activity:        Activity{MaxRequests: 1 << 17, MaxCallers: 1 << 11},
@@ -455,7 +455,7 @@ func (c *Config) check(check *checker) {
 	check.developers(c.Developers, c.Usage)
 	check.activity(c.Activity)
 	check.decisionLog(c.DecisionLog)
-	check.warnings(c.Warn)
+	check.warnings(c)
 	check.traces(c.Traces)
 	check.servers(c)
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)

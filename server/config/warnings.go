@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -22,6 +23,14 @@ type Warnings struct {
 	// DeniedFor is for how long. Default 10m.
 	DeniedFor time.Duration `yaml:"denied_for"`
 
+	// SlowerPercent tells of endpoints that the API answers more slowly since more is admitted of them: when the 99th
+	// percentile of a minute is above the usual one by so much, in percent, 1 to 10000, and a fifth more requests are
+	// admitted than usual, for SlowerFor. Default 0: of none.
+	SlowerPercent int `yaml:"slower_percent"`
+
+	// SlowerFor is for how long. Default 5m.
+	SlowerFor time.Duration `yaml:"slower_for"`
+
 	// URL is where events are sent, by POST over https, or over http to this machine. Default none: they are in the log
 	// and the metrics.
 	URL string `yaml:"url"`
@@ -31,13 +40,20 @@ type Warnings struct {
 }
 
 // On reports whether anything is watched.
-func (w Warnings) On() bool { return w.CallerPercent > 0 || w.DeniedPercent > 0 }
+func (w Warnings) On() bool { return w.CallerPercent > 0 || w.DeniedPercent > 0 || w.SlowerPercent > 0 }
 
-func (c *checker) warnings(w Warnings) {
+func (c *checker) warnings(conf *Config) {
+	w := conf.Warn
+	if w.SlowerPercent > 0 && !conf.Gateway() {
+		c.wrong("warnings.slower_percent", strconv.Itoa(w.SlowerPercent),
+			"0: with listen none, the API answers elsewhere, and nobody sees how long it takes")
+	}
 	c.between("warnings.caller_percent", int64(w.CallerPercent), 0, 100)
 	c.between("warnings.denied_percent", int64(w.DeniedPercent), 0, 100)
 	c.duration("warnings.caller_fill", w.CallerFill, time.Second, 30*24*time.Hour)
 	c.duration("warnings.denied_for", w.DeniedFor, time.Minute, 24*time.Hour)
+	c.between("warnings.slower_percent", int64(w.SlowerPercent), 0, 10_000)
+	c.duration("warnings.slower_for", w.SlowerFor, time.Minute, 24*time.Hour)
 	switch {
 	case w.URL == "" && w.SecretFile != "":
 		c.wrong("warnings.secret_file", w.SecretFile, "warnings.url set too, as nothing is sent without")
@@ -49,7 +65,8 @@ func (c *checker) warnings(w Warnings) {
 		c.wrong("warnings.secret_file", "missing", "a file with the secret that signs what is sent to warnings.url")
 	case !w.On():
 		c.wrong("warnings.url", "set",
-			"warnings.caller_percent or warnings.denied_percent too, as nothing is told without")
+			"warnings.caller_percent, warnings.denied_percent or warnings.slower_percent too, as nothing is told "+
+				"without")
 	}
 }
 

@@ -43,7 +43,7 @@ func (d *Daemon) adminDoor(access admin.Access) (*admin.Door, error) {
 		Usage:          p.days,
 		Try:            d.try,
 		Gateway:        p.name,
-		ActiveWarnings: p.activeWarnings,
+		ActiveWarnings: p.watch.Active,
 		Access:         access,
 		Tokens:         p.adminTokens.find,
 		TokenStore:     p.adminTokens,

@@ -31,7 +31,6 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
-	"github.com/headgate-io/headgate/server/warnings"
 )
 
 // Options is what does not come from the configuration.
@@ -239,7 +238,7 @@ func (d *Daemon) newGateway(l *loaded, by carriers) (http.Handler, error) {
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: base, Pool: pool, Transport: by.transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header,
-		Log: d.log, Failed: d.parts.meter.UpstreamFailed,
+		Log: d.log, Failed: d.parts.meter.UpstreamFailed, Took: d.parts.watch.Took,
 		WebSockets: l.registry.WebSockets, Streams: l.registry.Streams, Tunnels: &d.tunnels,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders,
 		Outgoing: outgoing(l.who, l.conf.Keys),
@@ -362,7 +361,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.askTLS.run(background) })
 	refreshing.Go(func() { d.parts.requests.run(background) })
 	refreshing.Go(func() { d.parts.readActivity(background) })
-	refreshing.Go(func() { d.parts.watch.run(background, func(ctx context.Context, w *warnings.Watch) { w.Run(ctx) }) })
+	refreshing.Go(func() { d.parts.watch.Run(background) })
 	refreshing.Go(func() { d.parts.hook.Run(background) })
 	refreshing.Go(func() {
 		d.parts.decisions.run(background, func(ctx context.Context, log *written) { log.write(ctx) })

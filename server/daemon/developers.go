@@ -63,9 +63,7 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if log := p.decisions.get(); log != nil {
 		log.Observe(r, d)
 	}
-	if watch := p.watch.get(); watch != nil {
-		watch.Observe(r, d)
-	}
+	p.watch.Observe(r, d)
 	if p.reverter != nil {
 		p.reverter.Observe(r, d)
 	}

@@ -47,7 +47,7 @@ type parts struct {
 	activity    *activity.Table // nil if nothing is remembered
 	names       *activity.Names // of callers, for people
 	decisions   *part[written]
-	watch       *part[warnings.Watch]
+	watch       *warnings.Watch
 	hook        *warnings.Hook // where watch tells
 	requests    *requests
 	pressure    *pressure
@@ -85,7 +85,6 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		hook:      warnings.NewHook(warnings.HookOptions{}),
 		tokens:    newPart[tokens](),
 		decisions: newPart[written](),
-		watch:     newPart[warnings.Watch](),
 		traces:    newPart[trace.Tracer](),
 	}
 	l, err := load(c)
@@ -184,6 +183,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
 	p.pressure = newPressure(stats, p.rules.Set, o.Log)
 	p.name = replicaName(c)
+	p.watch = warnings.New(warnings.Options{
+		Gateway: p.name, Caller: p.names.Hash, Log: p.log, Send: p.hook.Send,
+	})
 	p.heartbeat = p.newHeartbeat(c, o)
 	p.reverter = p.newReverter(c, o)
 	if p.activity, err = newActivity(

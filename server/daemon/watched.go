@@ -25,32 +25,17 @@ func (p *parts) prepareWatch(c config.Warnings) (use func(), err error) {
 		}
 		to.Secret = func() ([]byte, error) { return hookSecret(c.SecretFile) }
 	}
-	var next *warnings.Watch
-	if c.On() {
-		next = warnings.New(warnings.Options{
+	return func() {
+		p.watch.Use(warnings.Marks{
 			CallerPercent: c.CallerPercent,
 			CallerFill:    c.CallerFill,
 			DeniedPercent: c.DeniedPercent,
 			DeniedFor:     c.DeniedFor,
-			Gateway:       p.name,
-			Caller:        p.names.Hash,
-			Log:           p.log,
-			Send:          p.hook.Send,
+			SlowerPercent: c.SlowerPercent,
+			SlowerFor:     c.SlowerFor,
 		})
-	}
-	return func() {
-		before := p.watch.get()
-		if next == nil && before == nil {
-			return
-		}
-		p.watch.put(next)
-		if next == nil {
-			before.End() // and those who were told hear of it
-			return
-		}
-		p.hook.Use(to)
-		if before != nil {
-			next.Follow(before)
+		if c.On() { // else those who were told hear that it is over
+			p.hook.Use(to)
 		}
 	}, nil
 }
@@ -73,23 +58,13 @@ func hookSecret(path string) ([]byte, error) {
 
 // watchStats tells metrics of it, false where nothing is watched.
 func (p *parts) watchStats() (w metrics.Warnings, on bool) {
-	watch := p.watch.get()
-	if watch == nil {
+	if !p.watch.On() {
 		return w, false
 	}
-	w.Stats = watch.Stats()
+	w.Stats = p.watch.Stats()
 	if p.hook.On() {
 		sent := p.hook.Stats()
 		w.Sent = map[string]uint64{"delivered": sent.Delivered, "failed": sent.Failed, "dropped": sent.Dropped}
 	}
 	return w, true
-}
-
-// activeWarnings lists so many of the warnings that are not over, and says how many there are; nil where nothing is
-// watched.
-func (p *parts) activeWarnings(most int) ([]warnings.Event, int) {
-	if watch := p.watch.get(); watch != nil {
-		return watch.Active(most)
-	}
-	return nil, 0
 }

@@ -2,7 +2,6 @@ package warnings
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 )
@@ -30,20 +29,6 @@ func (a *active) note(e *Event) {
 		a.events = map[about]Event{}
 	}
 	a.events[k] = *e
-}
-
-// follow takes over what has begun elsewhere, but for what it knows better.
-func (a *active) follow(before *active) {
-	before.mu.Lock()
-	defer before.mu.Unlock()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	both := maps.Clone(before.events)
-	if both == nil {
-		return
-	}
-	maps.Copy(both, a.events)
-	a.events = both
 }
 
 // Active returns warnings that have begun and are not over, the newest first, at most so many, and

@@ -44,6 +44,7 @@ const (
 	attempts  = 5
 	mostQueue = 256
 	perTry    = 10 * time.Second
+	lastTries = 2 * time.Second // of all that wait when Run ends
 )
 
 // Hook sends events, one after the other. It never has more of them wait than mostQueue.
@@ -122,20 +123,36 @@ func (h *Hook) Stats() HookStats {
 	return HookStats{h.delivered.Load(), h.failed.Load(), h.dropped.Load()}
 }
 
-// Run sends events until ctx ends.
+// Run sends events until ctx ends, and then tries those that wait once more.
 func (h *Hook) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			h.last()
 			return
 		case e := <-h.queue:
-			h.deliver(ctx, e)
+			if !h.deliver(ctx, e, attempts) {
+				h.last(e)
+				return
+			}
 		}
 	}
 }
 
-// deliver tries until somebody has heard the event, or five times.
-func (h *Hook) deliver(ctx context.Context, e Event) {
+// last tries events once more, and those that wait.
+func (h *Hook) last(waiting ...Event) {
+	for len(h.queue) > 0 { // nobody else takes from it
+		waiting = append(waiting, <-h.queue)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastTries)
+	defer cancel()
+	for _, e := range waiting {
+		h.deliver(ctx, e, 1)
+	}
+}
+
+// deliver tries until somebody has heard the event, or so often. It reports false if ctx ended before.
+func (h *Hook) deliver(ctx context.Context, e Event, most int) (done bool) {
 	body, err := json.Marshal(e)
 	if err != nil {
 		panic(err) // an Event can be written
@@ -145,13 +162,16 @@ func (h *Hook) deliver(ctx context.Context, e Event) {
 		o := h.o.Load()
 		if o.URL == nil {
 			h.dropped.Add(1)
-			return
+			return true
 		}
 		if err = o.try(ctx, body); err == nil {
 			h.delivered.Add(1)
-			return
+			return true
 		}
-		if n == attempts || ctx.Err() != nil {
+		if n < most && ctx.Err() != nil {
+			return false
+		}
+		if n == most {
 			h.failed.Add(1)
 			o.Log.Error(
 				"a warning could not be sent",
@@ -166,14 +186,15 @@ func (h *Hook) deliver(ctx context.Context, e Event) {
 				"error",
 				err,
 			)
-			return
+			return true
 		}
 		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
+			pause.Stop()
+			return false
 		case <-pause.C:
 		}
-		pause.Stop()
 		wait *= 4
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -29,16 +30,18 @@ type bench struct {
 	events []warnings.Event
 }
 
-func watched(t *testing.T, o warnings.Options, rules ...policy.Rule) *bench {
+func watched(t *testing.T, m warnings.Marks, rules ...policy.Rule) *bench {
 	t.Helper()
 	b := &bench{}
+	var o warnings.Options
 	o.Caller = func(who *identity.Principal) string { return "hash-of-" + who.ID }
 	o.Send = func(e warnings.Event) { b.events = append(b.events, e) }
 	o.Now = func() time.Time { return b.Now }
 	o.Log = slog.New(slog.DiscardHandler)
 	b.Bench = &trial.Bench{Now: trial.Epoch}
 	b.watch = warnings.New(o)
-	inner := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
+	b.watch.Use(m)
+	inner := trial.New(t, []string{"GET /a", "GET /b"}, rules, func(o *headgate.Options) {
 		o.Observe, o.Now = b.watch.Observe, func() time.Time { return b.Now }
 	})
 	now := b.Now
@@ -48,8 +51,10 @@ func watched(t *testing.T, o warnings.Options, rules ...policy.Rule) *bench {
 }
 
 // ask sends a request of somebody who is logged in, or of an address.
-func (b *bench) ask(id string) bool {
-	r := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}
+func (b *bench) ask(id string) bool { return b.askFor(id, "/a") }
+
+func (b *bench) askFor(id, target string) bool {
+	r := headgate.Request{Method: "GET", Target: target, Peer: trial.Client}
 	if id != "" {
 		r.User = &identity.User{ID: id, Project: "acme"}
 	}
@@ -75,7 +80,7 @@ func (b *bench) pass(d time.Duration) {
 // TestNearLimit: a caller is told of once when it has used 80 of a hundred, and when that is over;
 // again an hour later at the soonest, however often it goes to and fro.
 func TestNearLimit(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+	b := watched(t, warnings.Marks{CallerPercent: 80, CallerFill: time.Minute},
 		policy.Rule{Endpoint: "GET /a", Limit: 100, Per: 100 * time.Minute, Name: "quota"})
 	want := func(told string) {
 		t.Helper()
@@ -125,9 +130,49 @@ func TestNearLimit(t *testing.T) {
 	}
 }
 
+// A caller has a bucket for each endpoint of a rule, and under some rules for each of its addresses. That
+// one of them is full does not end what another one began.
+func TestNearLimitInOneOfSeveral(t *testing.T) {
+	for name, test := range map[string]struct {
+		rule  policy.Rule
+		other func(*bench)
+	}{
+		"another endpoint": {
+			policy.Rule{Endpoint: policy.Default, Limit: 10, Per: 100 * time.Minute},
+			func(b *bench) { b.askFor("ann", "/b") },
+		},
+		"another address": {
+			policy.Rule{Endpoint: "GET /a", Limit: 10, Per: 100 * time.Minute, Subject: policy.SubjectPrincipalIP},
+			func(b *bench) {
+				b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/a",
+					Peer: netip.MustParseAddr("192.0.2.77"), User: &identity.User{ID: "ann", Project: "acme"}})
+			},
+		},
+	} {
+		b := watched(t, warnings.Marks{CallerPercent: 80, CallerFill: time.Minute}, test.rule)
+		for range 9 {
+			b.ask("ann")
+		}
+		b.told()
+		test.other(b)
+		if got := b.told(); got != "" {
+			t.Errorf("%s: told %q", name, got)
+		}
+		b.pass(31 * time.Minute) // 59 % of the first one are in use
+		test.other(b)
+		if got := b.told(); !strings.HasPrefix(got, "caller_near_limit over") && name == "another address" {
+			t.Errorf("%s, when the first is below the mark: told %q", name, got)
+		}
+		b.pass(2 * time.Hour)
+		if s := b.watch.Stats(); s.Active[warnings.NearLimit] != 0 || s.Begun[warnings.NearLimit] != 1 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
 // Active lists what has begun and is not over, the newest first.
 func TestActive(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+	b := watched(t, warnings.Marks{CallerPercent: 80, CallerFill: time.Minute},
 		policy.Rule{Endpoint: "GET /a", Limit: 10, Per: 100 * time.Minute, Name: "quota"})
 	active := func(most int) string {
 		events, all := b.watch.Active(most)
@@ -161,7 +206,7 @@ func TestActive(t *testing.T) {
 
 // Of rules that fill quickly nobody is told, nor of those in shadow.
 func TestNotWatched(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+	b := watched(t, warnings.Marks{CallerPercent: 80, CallerFill: time.Minute},
 		policy.Rule{Endpoint: "GET /a", Limit: 10},
 		policy.Rule{Endpoint: policy.All, Limit: 10, Per: time.Hour, Mode: policy.Shadow})
 	for range 30 {
@@ -174,7 +219,7 @@ func TestNotWatched(t *testing.T) {
 
 // Any number of callers takes the memory of so many, and the others are counted.
 func TestBounded(t *testing.T) {
-	b := watched(t, warnings.Options{CallerPercent: 80, CallerFill: time.Minute},
+	b := watched(t, warnings.Marks{CallerPercent: 80, CallerFill: time.Minute},
 		policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
 	for i := range warnings.MaxCallers + 100 {
 		b.ask(fmt.Sprint(i))
@@ -194,7 +239,7 @@ func TestBounded(t *testing.T) {
 
 // TestDenied: what lasts ten minutes is told, once; what comes and goes is not.
 func TestDenied(t *testing.T) {
-	b := watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute},
+	b := watched(t, warnings.Marks{DeniedPercent: 5, DeniedFor: 10 * time.Minute},
 		policy.Rule{Endpoint: "GET /a", Limit: 90, Per: 10 * time.Second, Burst: 90})
 	minutes := func(n, requests int) {
 		for range n * 6 {
@@ -232,7 +277,7 @@ func TestDenied(t *testing.T) {
 	want("requests_denied begun 10%")
 	minutes(11, 0)
 	want("requests_denied over 0%") // nobody asks
-	b = watched(t, warnings.Options{DeniedPercent: 5, DeniedFor: 10 * time.Minute},
+	b = watched(t, warnings.Marks{DeniedPercent: 5, DeniedFor: 10 * time.Minute},
 		policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour})
 	minutes(60, 4)
 	want("") // of a few requests a part says nothing
@@ -311,6 +356,56 @@ func TestHook(t *testing.T) {
 			t.Errorf("the log says %s", said)
 		}
 	})
+}
+
+// TestHookAtTheEnd: what waits when the process stops is tried once more, by the secret of then and for two seconds in
+// all, whatever the receiver does.
+func TestHookAtTheEnd(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			address, _ := url.Parse("https://hooks.example/")
+			var heard []string
+			secret, down := []byte("the first secret"), true
+			h := warnings.NewHook(warnings.HookOptions{
+				URL: address, Secret: func() ([]byte, error) { return secret, nil }, Log: slog.New(slog.DiscardHandler),
+				Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+					body, _ := io.ReadAll(r.Body)
+					switch {
+					case down:
+						return nil, io.ErrUnexpectedEOF
+					case hangs:
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					}
+					if want := warnings.Sign(secret, time.Now(), body); r.Header.Get(warnings.SignatureField) != want {
+						t.Errorf("it is signed %q, want %q", r.Header.Get(warnings.SignatureField), want)
+					}
+					var e warnings.Event
+					_ = json.Unmarshal(body, &e)
+					heard = append(heard, e.ID)
+					return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
+				}),
+			})
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan struct{})
+			go func() { h.Run(ctx); close(ended) }()
+			for _, id := range []string{"1", "2", "3"} {
+				h.Send(warnings.Event{ID: id, Kind: warnings.Denied, State: "begun"})
+			}
+			time.Sleep(3 * time.Second) // the first one was tried twice
+			secret, down = []byte("the second secret"), false
+			at := time.Now()
+			stop()
+			<-ended
+			want, stats := "[1 2 3]", warnings.HookStats{Delivered: 3}
+			if hangs {
+				want, stats = "[]", warnings.HookStats{Failed: 3}
+			}
+			if s := h.Stats(); fmt.Sprint(heard) != want || s != stats || time.Since(at) > 2*time.Second {
+				t.Errorf("hangs %v: heard %v after %v, %+v; want %s", hangs, heard, time.Since(at), s, want)
+			}
+		})
+	}
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -60,6 +60,7 @@ function fleetNote() {
 // warned tells what a warning is about.
 function warned(w) {
   const about = w.kind === 'caller_near_limit' ? `${w.caller_kind.replace('_', ' ')} ${w.caller}${w.project ? `, ${w.project}` : ''} has ${w.percent} % of ${w.rule} in use`
+    : w.kind === 'endpoint_slower' ? `${w.endpoint} takes ${seconds(w.p99_seconds)} at the 99th percentile, usually ${seconds(w.usual_p99_seconds)}, since ${number(w.requests)} requests a minute are admitted, usually ${number(w.usual_requests)}`
     : w.kind === 'requests_denied' ? `${w.percent} % of all requests are denied` : `${w.kind.replaceAll('_', ' ')}${w.endpoint ? ` at ${w.endpoint}` : ''}, ${w.percent} %`;
   return `Since ${clock(w.time)}: ${about}.`;
 }
