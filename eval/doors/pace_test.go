@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/headgate-io/headgate/eval/harness"
@@ -42,20 +44,72 @@ func paced(t *testing.T, root string) (env []string) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(body)
 	})
+	// What a worker holds when it is killed: the first request breaks off in the middle, the next is answered.
+	var seen log
+	mux.HandleFunc("/v1/queue/{id}", seen.listed(func(w http.ResponseWriter, r *http.Request, _ bool) {
+		fmt.Fprint(w, "turn ", r.PathValue("id"))
+	}))
+	mux.HandleFunc("/v1/held/{id}", seen.listed(func(w http.ResponseWriter, r *http.Request, first bool) {
+		if first {
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, "held ", r.PathValue("id"))
+	}))
+	mux.HandleFunc("GET /v1/halves/{kind}", seen.listed(func(w http.ResponseWriter, r *http.Request, first bool) {
+		half := strings.Repeat("x", 40_000)
+		if r.PathValue("kind") == "changed" && !first {
+			half = strings.Repeat("y", 40_000)
+		}
+		fmt.Fprint(w, half)
+		if _ = http.NewResponseController(w).Flush(); first {
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, half)
+	}))
+	mux.HandleFunc("GET /seen", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, seen.about(r.URL.RawQuery)) })
 	mux.HandleFunc("GET /v1/{rest}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	api := httptest.NewServer(mux)
 	t.Cleanup(api.Close)
 
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "routes.txt"),
-		"GET /\nGET /sw.js\nGET /dist/{file}\nGET /v1/items/{id}\nPOST /v1/items\nGET /v1/scarce\nGET /v1/free\n")
+		"GET /\nGET /sw.js\nGET /dist/{file}\nGET /v1/items/{id}\nPOST /v1/items\nGET /v1/scarce\nGET /v1/free\n"+
+			"POST /v1/queue/{id}\nGET /v1/held/{id}\nPOST /v1/held/{id}\nGET /v1/halves/{kind}\n")
 	db := "sqlite:" + filepath.Join(dir, "headgate.db")
 	for _, rule := range [][]string{{"default", "1000"}, {"GET /v1/items/{id}", "10"}, {"POST /v1/items", "10"},
-		{"GET /v1/scarce", "2", "--per", "1h"}} {
+		{"GET /v1/scarce", "2", "--per", "1h"}, {"POST /v1/queue/{id}", "1", "--per", "2s", "--burst", "1"}} {
 		harness.Run(t, dir, append(append([]string{"policy", "set"}, rule...), "--db", db)...)
 	}
 	gateway := harness.Serve(t, dir, "--upstream", api.URL, "--routes", "routes.txt")
-	return append(os.Environ(), "GATEWAY="+gateway.URL, "ADMIN="+gateway.Admin)
+	return append(os.Environ(), "GATEWAY="+gateway.URL, "ADMIN="+gateway.Admin, "API="+api.URL)
+}
+
+// log is what an API was asked, in order.
+type log struct {
+	sync.Mutex
+	asked []string
+}
+
+// listed lists requests, and says of each whether it is the first of its kind.
+func (l *log) listed(answer func(w http.ResponseWriter, r *http.Request, first bool)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		line := fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, body)
+		l.Lock()
+		first := !slices.Contains(l.asked, line)
+		l.asked = append(l.asked, line)
+		l.Unlock()
+		answer(w, r, first)
+	}
+}
+
+// about returns the lines that hold a text.
+func (l *log) about(text string) string {
+	l.Lock()
+	defer l.Unlock()
+	return strings.Join(slices.DeleteFunc(slices.Clone(l.asked), func(line string) bool {
+		return !strings.Contains(line, text)
+	}), "\n")
 }
 
 // aggregator is a running `headgate telemetry`.
@@ -119,8 +173,9 @@ func packageTest(t *testing.T, root, dir string, command, env []string) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(env, "PYTHONPATH=.", "PYTHONDONTWRITEBYTECODE=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s: %v: %v\n%s", dir, command, err, out)
+	out, err := cmd.CombinedOutput()
+	if t.Log(string(out)); err != nil {
+		t.Errorf("%s: %v: %v", dir, command, err)
 	}
 }
 

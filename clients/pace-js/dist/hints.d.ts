@@ -18,3 +18,5 @@ export declare function httpDate(text: string): number | undefined;
 export declare function readHint(fields: Fields, nowMs?: number): Hint;
 /** Whether an answer means that a limit was reached. */
 export declare function isRefusal(status: number, fields: Fields): boolean;
+/** Whether a request may be sent again though it may have been processed. */
+export declare function repeatable(request: Request): boolean;

@@ -260,3 +260,8 @@ export function isRefusal(status, fields) {
     }
     return false;
 }
+const idempotent = new Set(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"]);
+/** Whether a request may be sent again though it may have been processed. */
+export function repeatable(request) {
+    return idempotent.has(request.method) || request.headers.has("Idempotency-Key");
+}

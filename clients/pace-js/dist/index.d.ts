@@ -1,7 +1,7 @@
 /** A fetch that waits its turn: it paces requests to rate-limited APIs, and sends them again when they are refused. */
 import { type Algorithm } from "./algorithms.js";
 import { type Hint } from "./hints.js";
-import { Line, type Clock } from "./line.js";
+import { Line, type Clock, type Course } from "./line.js";
 import { type TelemetryOptions } from "./telemetry.js";
 export { Throttled } from "./line.js";
 export { readHint, isRefusal, type Hint } from "./hints.js";
@@ -67,15 +67,23 @@ export declare class Transport {
     readonly lines: Map<string, Line>;
     private readonly o;
     private readonly algorithm;
+    private held;
     constructor(options: Options, changed?: (line: Line) => void);
     quotas(): QuotaState[];
     close(): void;
+    /** Keeps every queue from sending until it is released, so that what comes meanwhile goes in its own order. */
+    hold(): void;
+    release(): void;
+    /** The key of a request's quota. */
+    quota(request: Request): string;
     /** The queue of a quota; undefined if there is no room for another. */
     line(key: string): Line | undefined;
     private forget;
-    fetch(input: RequestInfo | URL, init?: RequestInit): Promise<Response>;
+    fetch(input: RequestInfo | URL, init?: RequestInit, course?: Course): Promise<Response>;
     private paced;
     private attempt;
     /** Returns what makes the request, as often as it is sent: undefined once its body cannot be sent again. */
     private replay;
 }
+/** The body of a request, or undefined if it is larger than most. */
+export declare function small(request: Request, most: number): Promise<Uint8Array<ArrayBuffer> | undefined>;

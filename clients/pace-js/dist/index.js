@@ -1,6 +1,6 @@
 /** A fetch that waits its turn: it paces requests to rate-limited APIs, and sends them again when they are refused. */
 import { start } from "./algorithms.js";
-import { isRefusal, readHint } from "./hints.js";
+import { isRefusal, readHint, repeatable } from "./hints.js";
 import { Line, realClock, Throttled } from "./line.js";
 import { HTTPReporter } from "./telemetry.js";
 export { Throttled } from "./line.js";
@@ -12,17 +12,17 @@ export function createFetch(options = {}) {
         quotas: () => transport.quotas(), close: () => transport.close(),
     });
 }
-const idempotent = new Set(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"]);
 const maxRefusal = 65_536;
 /** What was refused because of a limit was not processed, except perhaps where the server says that it is unavailable. */
 function mayRepeat(request, status) {
-    return status !== 503 || idempotent.has(request.method) || request.headers.has("Idempotency-Key");
+    return status !== 503 || repeatable(request);
 }
 export class Transport {
     changed;
     lines = new Map();
     o;
     algorithm;
+    held = false;
     constructor(options, changed = () => { }) {
         this.changed = changed;
         const bounds = { maxQueue: 1000, maxQuotas: 1024, maxWaitMs: 60_000, maxRetryAfterMs: 120_000, maxAttempts: 8, maxReplay: 65_536 };
@@ -48,6 +48,15 @@ export class Transport {
     quotas() { return [...this.lines.values()].map((l) => l.state()); }
     close() { for (const line of this.lines.values())
         line.close(); }
+    /** Keeps every queue from sending until it is released, so that what comes meanwhile goes in its own order. */
+    hold() { this.held = true; }
+    release() {
+        this.held = false;
+        for (const line of this.lines.values())
+            line.release();
+    }
+    /** The key of a request's quota. */
+    quota(request) { return this.o.key(request); }
     /** The queue of a quota; undefined if there is no room for another. */
     line(key) {
         let line = this.lines.get(key);
@@ -57,6 +66,8 @@ export class Transport {
             return undefined;
         const telemetry = this.o.telemetry?.(key);
         line = new Line(key, start(this.algorithm, this.o.clock.now(), this.o.random), this.o.clock, this.o.maxQueue, telemetry && new HTTPReporter(telemetry, this.o.fetch), this.changed);
+        if (this.held)
+            line.hold();
         this.lines.set(key, line);
         return line;
     }
@@ -65,35 +76,38 @@ export class Transport {
         const gone = idle.find((l) => !l.paused) ?? idle[0];
         return gone !== undefined && this.lines.delete(gone.key);
     }
-    async fetch(input, init) {
+    async fetch(input, init, course) {
         const request = new Request(input, init);
-        const key = this.o.key(request);
+        const key = this.quota(request);
         const line = this.line(key);
         if (!line)
             throw new Throttled(key, 0, "too many quotas");
         line.enter();
         try {
-            return await this.paced(line, request, await this.replay(request, init));
+            return await this.paced(line, request, await this.replay(request, init), course);
         }
         finally {
             line.leave();
         }
     }
-    async paced(line, request, again) {
-        const now = this.o.clock.now();
-        const waiter = { priority: this.o.priority(request), arrival: 0, latest: now + this.o.maxWaitMs / 1000 };
+    async paced(line, request, again, course) {
+        const longest = Math.min(this.o.maxWaitMs, course?.leftMs ?? Infinity);
+        const waiter = { priority: this.o.priority(request), arrival: course?.arrival ?? 0, latest: this.o.clock.now() + longest / 1000 };
         let next = again();
         let refusal;
-        for (let number = 1;; number++) {
+        for (let number = 1 + (course?.attempts ?? 0);; number++) {
             const began = this.o.clock.now();
             try {
-                await line.wait(waiter, request.signal);
+                const turn = line.wait(waiter, request.signal);
+                course?.waits(waiter.arrival, number - 1, (waiter.latest - began) * 1000);
+                await turn;
             }
             catch (error) {
                 if (refusal && error instanceof Throttled)
                     return refusal; // the server's own words say more
                 throw error;
             }
+            await course?.goes();
             const [response, refused, hint] = await this.attempt(line, next, number, (this.o.clock.now() - began) * 1000);
             if (!refused || number >= this.o.maxAttempts || hint.wait * 1000 > this.o.maxRetryAfterMs || !mayRepeat(request, response.status))
                 return response;
@@ -150,13 +164,14 @@ function ownOrigin(request) {
     return here === undefined || new URL(request.url).origin === here;
 }
 /** The body of a request, or undefined if it is larger than most. */
-async function small(request, most) {
+export async function small(request, most) {
     if (!request.body) {
         const all = new Uint8Array(await request.arrayBuffer());
         return all.length <= most ? all : undefined;
     }
     return read(request.body, most);
 }
+/** All of a body, or undefined if it is larger than most. */
 async function read(body, most) {
     const reader = body.getReader();
     const parts = [];

@@ -23,6 +23,18 @@ export interface Waiter {
     arrival: number;
     latest: number;
 }
+/** How far a request has come, where that is to outlive what sends it. */
+export interface Course {
+    /** Its position, and how often it was refused: 0 for one that is new. */
+    readonly arrival: number;
+    readonly attempts: number;
+    /** How long it may still wait, in milliseconds. */
+    readonly leftMs: number;
+    /** It is in the queue: it was not sent, or whatever was sent was refused. */
+    waits(arrival: number, attempts: number, leftMs: number): void;
+    /** It is about to be sent, once that is noted. Does not reject. */
+    goes(): Promise<void> | void;
+}
 export declare class Line {
     readonly key: string;
     readonly pacer: Pacer;
@@ -40,6 +52,7 @@ export declare class Line {
     private attempts;
     private accepted;
     private refused;
+    private held;
     constructor(key: string, pacer: Pacer, clock: Clock, maxQueue: number, reporter: Reporter | undefined, changed: (line: Line) => void);
     state(): {
         key: string;
@@ -55,6 +68,11 @@ export declare class Line {
     get paused(): boolean;
     enter(): void;
     leave(): void;
+    /** Sends nothing until it is released. */
+    hold(): void;
+    release(): void;
+    /** Whoever is new comes after a position that was given before. */
+    after(arrival: number): void;
     /** How many more requests wait, for a server that reserves times; undefined for others. */
     pending(): number | undefined;
     /** Resolves when it is the waiter's turn. Who waits again, after a refusal, has the place that it had. */

@@ -41,6 +41,7 @@ export class Line {
     attempts = 0;
     accepted = 0;
     refused = 0;
+    held = false;
     constructor(key, pacer, clock, maxQueue, reporter, changed) {
         this.key = key;
         this.pacer = pacer;
@@ -68,6 +69,14 @@ export class Line {
         this.users--;
         this.queued();
     }
+    /** Sends nothing until it is released. */
+    hold() { this.held = true; }
+    release() {
+        this.held = false;
+        this.dispatch();
+    }
+    /** Whoever is new comes after a position that was given before. */
+    after(arrival) { this.arrivals = Math.max(this.arrivals, arrival); }
     /** How many more requests wait, for a server that reserves times; undefined for others. */
     pending() { return this.clock.now() - this.reserved > 600 ? undefined : this.waiting.length; }
     /** Resolves when it is the waiter's turn. Who waits again, after a refusal, has the place that it had. */
@@ -108,7 +117,7 @@ export class Line {
     throttled(reason, at, now) { return new Throttled(this.key, Math.max(0, at - now) * 1000, reason); }
     /** Gives turns to those at the head of the queue, as many as may go now. */
     dispatch(now = this.clock.now()) {
-        while (this.waiting.length > 0) {
+        while (!this.held && this.waiting.length > 0) {
             const at = this.pacer.next(now);
             if (at > now) {
                 for (const late of this.waiting.filter((t) => t.waiter.latest < at))

@@ -5,7 +5,7 @@ export interface WorkerOptions extends Options {
     match?: (url: URL, request: Request) => boolean;
     /** Default 60,000, at most 240,000: browsers end an event of a worker after five minutes. */
     maxWaitMs?: number;
-    /** The name of the database in which pauses outlive the worker. Default "headgate-pace". */
+    /** The name of the database in which queues and pauses outlive the worker. Default "headgate-pace". */
     database?: string;
 }
 /** Paces from the worker's script. Call it while the script loads. */

@@ -1,5 +1,7 @@
 /** A service worker that paces what the pages of an origin fetch: all tabs share its queues. */
-import { Transport } from "./index.js";
+import { Held, newKey } from "./held.js";
+import { repeatable } from "./hints.js";
+import { small, Transport } from "./index.js";
 import { realClock, Throttled } from "./line.js";
 const longestWait = 240_000;
 /** Paces from the worker's script. Call it while the script loads. */
@@ -9,14 +11,39 @@ export function install(options = {}) {
     let stopped = false;
     const o = { ...options, maxWaitMs: Math.min(options.maxWaitMs ?? 60_000, longestWait) };
     const transport = new Transport(o, (line) => store.put(line));
-    const restored = store.load(transport).catch(() => { }); // without a database, it begins anew
+    const held = new Held((id, record) => store.hold(id, record));
+    transport.hold();
+    const restored = restore(store, transport, held).catch(() => transport.release()); // without a database, it begins anew
+    /** The answer for a page: nothing but an end of the worker, after which the next one goes on, keeps it from coming. */
+    async function answer(client, request) {
+        await restored;
+        const body = repeatable(request) ? undefined : await small(request.clone(), o.maxReplay ?? 65_536);
+        const course = await held.hold(client, request, body?.buffer, transport.quota(request));
+        if (!course)
+            return Response.error(); // it may have been processed already
+        try {
+            return await transport.fetch(request, undefined, course);
+        }
+        catch (error) {
+            if (error instanceof Throttled)
+                return refusal(error);
+            throw error;
+        }
+        finally {
+            course.ends();
+        }
+    }
     scope.addEventListener("install", (e) => e.waitUntil(scope.skipWaiting()));
     scope.addEventListener("activate", (e) => e.waitUntil(scope.clients.claim()));
     scope.addEventListener("message", (e) => {
-        if (e.data !== "headgate-pace: stop")
-            return;
-        stopped = true;
-        e.waitUntil(scope.registration.unregister());
+        if (e.data === "headgate-pace: stop") {
+            stopped = true;
+            e.waitUntil(scope.registration.unregister());
+        }
+        else if (e.source && e.ports[0] && e.data?.["headgate-pace"] === "held") {
+            const { source: { id }, ports: [port] } = e;
+            e.waitUntil(restored.then(async () => port.postMessage(await held.reply(id, e.data))));
+        }
     });
     scope.addEventListener("fetch", (e) => {
         const url = new URL(e.request.url);
@@ -24,14 +51,19 @@ export function install(options = {}) {
             return;
         if (options.match && !options.match(url, e.request))
             return;
-        const answer = restored.then(() => transport.fetch(e.request)).catch((error) => {
-            if (error instanceof Throttled)
-                return refusal(error);
-            throw error;
-        });
-        e.respondWith(answer);
-        e.waitUntil(answer.then(() => store.settled, () => store.settled));
+        const got = answer(e.clientId, e.request);
+        e.respondWith(got);
+        e.waitUntil(got.then(() => store.settled, () => store.settled));
     });
+}
+/** Goes on where the worker before ended: with its pauses, and with what it held. */
+async function restore(store, transport, held) {
+    const { quotas, requests, key } = await store.load();
+    for (const saved of quotas) {
+        const elapsed = Math.max(0, (Date.now() - saved.at) / 1000); // a clock that went back shortens no pause
+        transport.line(saved.key)?.pacer.load(saved.pacer, realClock.now() - elapsed);
+    }
+    void held.take(requests, key, (quota, arrival) => transport.line(quota)?.after(arrival)).then(() => transport.release());
 }
 /** What a page is answered whose request was never sent: it knows 429, and may know nothing of Throttled. */
 function refusal(error) {
@@ -40,59 +72,85 @@ function refusal(error) {
         headers: { "Content-Type": "application/problem+json", "Retry-After": String(Math.max(1, Math.ceil(error.retryAfterMs / 1000))) },
     });
 }
-/** How many quotas are kept, about. */
-const most = 1024;
-/** Keeps the state of quotas in IndexedDB: a worker that was ended must not begin as if nothing had been sent. */
+/** How many quotas, and how many requests, are kept, about. */
+const most = 4096;
+/** Keeps quotas and the requests that wait for them in IndexedDB: a worker can be ended at any time. */
 class Store {
     name;
     settled = Promise.resolve();
     opened;
-    waiting = new Set();
+    due;
+    lines = new Set();
+    requests = new Map();
     constructor(name) {
         this.name = name;
     }
     open() {
         return (this.opened ??= new Promise((resolve, reject) => {
-            const request = indexedDB.open(this.name, 1);
-            request.onupgradeneeded = () => request.result.createObjectStore("quotas", { keyPath: "key" });
+            const request = indexedDB.open(this.name, 2);
+            request.onupgradeneeded = () => {
+                const db = request.result;
+                if (!db.objectStoreNames.contains("quotas"))
+                    db.createObjectStore("quotas", { keyPath: "key" });
+                db.createObjectStore("requests", { keyPath: "id" });
+                db.createObjectStore("keys");
+            };
             request.onsuccess = () => resolve(request.result);
             request.onerror = () => reject(request.error);
         }));
     }
-    async load(into) {
-        const db = await this.open();
-        const all = await new Promise((resolve, reject) => {
-            const request = db.transaction("quotas").objectStore("quotas").getAll(undefined, most);
-            request.onsuccess = () => resolve(request.result);
-            request.onerror = () => reject(request.error);
-        });
-        for (const saved of all) {
-            const elapsed = Math.max(0, (Date.now() - saved.at) / 1000); // a clock that went back shortens no pause
-            into.line(saved.key)?.pacer.load(saved.pacer, realClock.now() - elapsed);
-        }
+    async load() {
+        const [db, fresh] = await Promise.all([this.open(), newKey()]);
+        const change = db.transaction(["quotas", "requests", "keys"], "readwrite");
+        const keys = change.objectStore("keys");
+        const key = result(keys.get("print")).then((kept) => kept ?? (keys.put(fresh, "print"), fresh));
+        const quotas = result(change.objectStore("quotas").getAll(undefined, most));
+        const requests = result(change.objectStore("requests").getAll(undefined, most));
+        return { quotas: await quotas, requests: await requests, key: await key };
     }
-    /** Writes the state of a line soon, and not while another write is under way. */
+    /** Writes the state of a line soon. */
     put(line) {
-        this.waiting.add(line);
-        if (this.waiting.size === 1)
-            this.settled = this.settled.then(() => this.write()).catch(() => { });
+        this.lines.add(line);
+        void this.soon();
+    }
+    /** Writes what is known of a request, or that it is over. Resolves when it is written, or cannot be. */
+    hold(id, record) {
+        this.requests.set(id, record);
+        return this.soon();
+    }
+    /** One write at a time, with all that came up during the one before. */
+    soon() {
+        return (this.due ??= this.settled = this.settled.then(() => {
+            this.due = undefined;
+            return this.write();
+        }).catch(() => { }));
     }
     async write() {
         const db = await this.open();
-        const lines = [...this.waiting];
-        this.waiting.clear();
+        const [lines, requests] = [[...this.lines], [...this.requests]];
+        this.lines.clear();
+        this.requests.clear();
         await new Promise((resolve, reject) => {
-            const change = db.transaction("quotas", "readwrite");
+            const change = db.transaction(["quotas", "requests"], "readwrite");
             const quotas = change.objectStore("quotas");
-            const put = (line) => quotas.put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) });
+            const held = change.objectStore("requests");
+            for (const [id, record] of requests)
+                record ? held.put(record) : held.delete(id);
             const counted = quotas.count();
             counted.onsuccess = () => {
                 if (counted.result > most)
                     quotas.clear(); // most of them are of no use any more
-                lines.forEach(put);
+                for (const line of lines)
+                    quotas.put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) });
             };
             change.oncomplete = () => resolve();
             change.onabort = () => reject(change.error);
         });
     }
+}
+function result(request) {
+    return new Promise((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error);
+    });
 }

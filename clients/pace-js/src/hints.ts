@@ -259,3 +259,10 @@ export function isRefusal(status: number, fields: Fields): boolean {
   }
   return false;
 }
+
+const idempotent = new Set(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"]);
+
+/** Whether a request may be sent again though it may have been processed. */
+export function repeatable(request: Request): boolean {
+  return idempotent.has(request.method) || request.headers.has("Idempotency-Key");
+}

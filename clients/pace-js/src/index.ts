@@ -1,8 +1,8 @@
 /** A fetch that waits its turn: it paces requests to rate-limited APIs, and sends them again when they are refused. */
 
 import { start, type Algorithm } from "./algorithms.js";
-import { isRefusal, readHint, type Hint } from "./hints.js";
-import { Line, realClock, Throttled, type Clock, type Waiter } from "./line.js";
+import { isRefusal, readHint, repeatable, type Hint } from "./hints.js";
+import { Line, realClock, Throttled, type Clock, type Course, type Waiter } from "./line.js";
 import { HTTPReporter, type TelemetryOptions } from "./telemetry.js";
 
 export { Throttled } from "./line.js";
@@ -69,18 +69,18 @@ export function createFetch(options: Options = {}): PacedFetch {
   });
 }
 
-const idempotent = new Set(["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"]);
 const maxRefusal = 65_536;
 
 /** What was refused because of a limit was not processed, except perhaps where the server says that it is unavailable. */
 function mayRepeat(request: Request, status: number): boolean {
-  return status !== 503 || idempotent.has(request.method) || request.headers.has("Idempotency-Key");
+  return status !== 503 || repeatable(request);
 }
 
 export class Transport {
   readonly lines = new Map<string, Line>();
   private readonly o;
   private readonly algorithm: Algorithm;
+  private held = false;
 
   constructor(options: Options, private readonly changed: (line: Line) => void = () => {}) {
     const bounds = { maxQueue: 1000, maxQuotas: 1024, maxWaitMs: 60_000, maxRetryAfterMs: 120_000, maxAttempts: 8, maxReplay: 65_536 };
@@ -105,6 +105,17 @@ export class Transport {
 
   close() { for (const line of this.lines.values()) line.close(); }
 
+  /** Keeps every queue from sending until it is released, so that what comes meanwhile goes in its own order. */
+  hold() { this.held = true; }
+
+  release() {
+    this.held = false;
+    for (const line of this.lines.values()) line.release();
+  }
+
+  /** The key of a request's quota. */
+  quota(request: Request): string { return this.o.key(request); }
+
   /** The queue of a quota; undefined if there is no room for another. */
   line(key: string): Line | undefined {
     let line = this.lines.get(key);
@@ -115,6 +126,7 @@ export class Transport {
       key, start(this.algorithm, this.o.clock.now(), this.o.random), this.o.clock, this.o.maxQueue,
       telemetry && new HTTPReporter(telemetry, this.o.fetch), this.changed,
     );
+    if (this.held) line.hold();
     this.lines.set(key, line);
     return line;
   }
@@ -125,32 +137,35 @@ export class Transport {
     return gone !== undefined && this.lines.delete(gone.key);
   }
 
-  async fetch(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+  async fetch(input: RequestInfo | URL, init?: RequestInit, course?: Course): Promise<Response> {
     const request = new Request(input, init);
-    const key = this.o.key(request);
+    const key = this.quota(request);
     const line = this.line(key);
     if (!line) throw new Throttled(key, 0, "too many quotas");
     line.enter();
     try {
-      return await this.paced(line, request, await this.replay(request, init));
+      return await this.paced(line, request, await this.replay(request, init), course);
     } finally {
       line.leave();
     }
   }
 
-  private async paced(line: Line, request: Request, again: () => Request | undefined): Promise<Response> {
-    const now = this.o.clock.now();
-    const waiter: Waiter = { priority: this.o.priority(request), arrival: 0, latest: now + this.o.maxWaitMs / 1000 };
+  private async paced(line: Line, request: Request, again: () => Request | undefined, course?: Course): Promise<Response> {
+    const longest = Math.min(this.o.maxWaitMs, course?.leftMs ?? Infinity);
+    const waiter: Waiter = { priority: this.o.priority(request), arrival: course?.arrival ?? 0, latest: this.o.clock.now() + longest / 1000 };
     let next = again();
     let refusal: Response | undefined;
-    for (let number = 1; ; number++) {
+    for (let number = 1 + (course?.attempts ?? 0); ; number++) {
       const began = this.o.clock.now();
       try {
-        await line.wait(waiter, request.signal);
+        const turn = line.wait(waiter, request.signal);
+        course?.waits(waiter.arrival, number - 1, (waiter.latest - began) * 1000);
+        await turn;
       } catch (error) {
         if (refusal && error instanceof Throttled) return refusal; // the server's own words say more
         throw error;
       }
+      await course?.goes();
       const [response, refused, hint] = await this.attempt(line, next!, number, (this.o.clock.now() - began) * 1000);
       if (!refused || number >= this.o.maxAttempts || hint.wait * 1000 > this.o.maxRetryAfterMs || !mayRepeat(request, response.status)) return response;
       next = again();
@@ -205,7 +220,7 @@ function ownOrigin(request: Request): boolean {
 }
 
 /** The body of a request, or undefined if it is larger than most. */
-async function small(request: Request, most: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
+export async function small(request: Request, most: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
   if (!request.body) {
     const all = new Uint8Array(await request.arrayBuffer());
     return all.length <= most ? all : undefined;
@@ -213,6 +228,7 @@ async function small(request: Request, most: number): Promise<Uint8Array<ArrayBu
   return read(request.body, most);
 }
 
+/** All of a body, or undefined if it is larger than most. */
 async function read(body: ReadableStream<Uint8Array>, most: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
   const reader = body.getReader();
   const parts: Uint8Array[] = [];

@@ -34,6 +34,19 @@ export const realClock: Clock = {
 /** A request in the queue. */
 export interface Waiter { priority: number; arrival: number; latest: number }
 
+/** How far a request has come, where that is to outlive what sends it. */
+export interface Course {
+  /** Its position, and how often it was refused: 0 for one that is new. */
+  readonly arrival: number;
+  readonly attempts: number;
+  /** How long it may still wait, in milliseconds. */
+  readonly leftMs: number;
+  /** It is in the queue: it was not sent, or whatever was sent was refused. */
+  waits(arrival: number, attempts: number, leftMs: number): void;
+  /** It is about to be sent, once that is noted. Does not reject. */
+  goes(): Promise<void> | void;
+}
+
 interface Turn { waiter: Waiter; send: () => void; fail: (error: unknown) => void }
 
 export class Line {
@@ -47,6 +60,7 @@ export class Line {
   private attempts = 0;
   private accepted = 0;
   private refused = 0;
+  private held = false;
 
   constructor(
     readonly key: string, readonly pacer: Pacer, private readonly clock: Clock, private readonly maxQueue: number,
@@ -75,6 +89,17 @@ export class Line {
     this.users--;
     this.queued();
   }
+
+  /** Sends nothing until it is released. */
+  hold() { this.held = true; }
+
+  release() {
+    this.held = false;
+    this.dispatch();
+  }
+
+  /** Whoever is new comes after a position that was given before. */
+  after(arrival: number) { this.arrivals = Math.max(this.arrivals, arrival); }
 
   /** How many more requests wait, for a server that reserves times; undefined for others. */
   pending(): number | undefined { return this.clock.now() - this.reserved > 600 ? undefined : this.waiting.length; }
@@ -116,7 +141,7 @@ export class Line {
 
   /** Gives turns to those at the head of the queue, as many as may go now. */
   dispatch(now = this.clock.now()) {
-    while (this.waiting.length > 0) {
+    while (!this.held && this.waiting.length > 0) {
       const at = this.pacer.next(now);
       if (at > now) {
         for (const late of this.waiting.filter((t) => t.waiter.latest < at)) this.abandon(late, this.throttled("too late", at, now));

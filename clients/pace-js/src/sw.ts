@@ -1,15 +1,18 @@
 /** A service worker that paces what the pages of an origin fetch: all tabs share its queues. */
 
-import { Transport, type Options } from "./index.js";
+import { Held, newKey, type HeldRecord, type Question } from "./held.js";
+import { repeatable } from "./hints.js";
+import { small, Transport, type Options } from "./index.js";
 import { realClock, Throttled, type Line } from "./line.js";
 
 // What TypeScript's DOM library lacks, as that of workers contradicts it.
 interface ExtendableEvent extends Event { waitUntil(p: Promise<unknown>): void }
-interface FetchEvent extends ExtendableEvent { readonly request: Request; respondWith(r: Promise<Response>): void }
+interface FetchEvent extends ExtendableEvent { readonly request: Request; readonly clientId: string; respondWith(r: Promise<Response>): void }
+interface MessageToWorker extends ExtendableEvent { readonly data: unknown; readonly source: { id: string } | null; readonly ports: readonly MessagePort[] }
 interface Scope {
   addEventListener(type: "install" | "activate", f: (e: ExtendableEvent) => void): void;
   addEventListener(type: "fetch", f: (e: FetchEvent) => void): void;
-  addEventListener(type: "message", f: (e: ExtendableEvent & { data: unknown }) => void): void;
+  addEventListener(type: "message", f: (e: MessageToWorker) => void): void;
   skipWaiting(): Promise<void>;
   clients: { claim(): Promise<void> };
   registration: { unregister(): Promise<boolean> };
@@ -20,7 +23,7 @@ export interface WorkerOptions extends Options {
   match?: (url: URL, request: Request) => boolean;
   /** Default 60,000, at most 240,000: browsers end an event of a worker after five minutes. */
   maxWaitMs?: number;
-  /** The name of the database in which pauses outlive the worker. Default "headgate-pace". */
+  /** The name of the database in which queues and pauses outlive the worker. Default "headgate-pace". */
   database?: string;
 }
 
@@ -33,26 +36,55 @@ export function install(options: WorkerOptions = {}): void {
   let stopped = false;
   const o = { ...options, maxWaitMs: Math.min(options.maxWaitMs ?? 60_000, longestWait) };
   const transport = new Transport(o, (line) => store.put(line));
-  const restored = store.load(transport).catch(() => {}); // without a database, it begins anew
+  const held = new Held((id, record) => store.hold(id, record));
+  transport.hold();
+  const restored = restore(store, transport, held).catch(() => transport.release()); // without a database, it begins anew
+
+  /** The answer for a page: nothing but an end of the worker, after which the next one goes on, keeps it from coming. */
+  async function answer(client: string, request: Request): Promise<Response> {
+    await restored;
+    const body = repeatable(request) ? undefined : await small(request.clone(), o.maxReplay ?? 65_536);
+    const course = await held.hold(client, request, body?.buffer, transport.quota(request));
+    if (!course) return Response.error(); // it may have been processed already
+    try {
+      return await transport.fetch(request, undefined, course);
+    } catch (error) {
+      if (error instanceof Throttled) return refusal(error);
+      throw error;
+    } finally {
+      course.ends();
+    }
+  }
 
   scope.addEventListener("install", (e) => e.waitUntil(scope.skipWaiting()));
   scope.addEventListener("activate", (e) => e.waitUntil(scope.clients.claim()));
   scope.addEventListener("message", (e) => {
-    if (e.data !== "headgate-pace: stop") return;
-    stopped = true;
-    e.waitUntil(scope.registration.unregister());
+    if (e.data === "headgate-pace: stop") {
+      stopped = true;
+      e.waitUntil(scope.registration.unregister());
+    } else if (e.source && e.ports[0] && (e.data as Question | null)?.["headgate-pace"] === "held") {
+      const { source: { id }, ports: [port] } = e as { source: { id: string }; ports: readonly MessagePort[] };
+      e.waitUntil(restored.then(async () => port!.postMessage(await held.reply(id, e.data as Question))));
+    }
   });
   scope.addEventListener("fetch", (e) => {
     const url = new URL(e.request.url);
     if (stopped || e.request.mode === "navigate" || !/^https?:$/.test(url.protocol)) return;
     if (options.match && !options.match(url, e.request)) return;
-    const answer = restored.then(() => transport.fetch(e.request)).catch((error: unknown) => {
-      if (error instanceof Throttled) return refusal(error);
-      throw error;
-    });
-    e.respondWith(answer);
-    e.waitUntil(answer.then(() => store.settled, () => store.settled));
+    const got = answer(e.clientId, e.request);
+    e.respondWith(got);
+    e.waitUntil(got.then(() => store.settled, () => store.settled));
   });
+}
+
+/** Goes on where the worker before ended: with its pauses, and with what it held. */
+async function restore(store: Store, transport: Transport, held: Held) {
+  const { quotas, requests, key } = await store.load();
+  for (const saved of quotas) {
+    const elapsed = Math.max(0, (Date.now() - saved.at) / 1000); // a clock that went back shortens no pause
+    transport.line(saved.key)?.pacer.load(saved.pacer, realClock.now() - elapsed);
+  }
+  void held.take(requests, key, (quota, arrival) => transport.line(quota)?.after(arrival)).then(() => transport.release());
 }
 
 /** What a page is answered whose request was never sent: it knows 429, and may know nothing of Throttled. */
@@ -63,62 +95,89 @@ function refusal(error: Throttled): Response {
   });
 }
 
-/** How many quotas are kept, about. */
-const most = 1024;
+/** How many quotas, and how many requests, are kept, about. */
+const most = 4096;
 
 interface Saved { key: string; at: number; pacer: Record<string, unknown> }
 
-/** Keeps the state of quotas in IndexedDB: a worker that was ended must not begin as if nothing had been sent. */
+/** Keeps quotas and the requests that wait for them in IndexedDB: a worker can be ended at any time. */
 class Store {
-  settled: Promise<unknown> = Promise.resolve();
+  settled: Promise<void> = Promise.resolve();
   private opened: Promise<IDBDatabase> | undefined;
-  private readonly waiting = new Set<Line>();
+  private due: Promise<void> | undefined;
+  private lines = new Set<Line>();
+  private requests = new Map<string, HeldRecord | undefined>();
 
   constructor(private readonly name: string) {}
 
   private open(): Promise<IDBDatabase> {
     return (this.opened ??= new Promise((resolve, reject) => {
-      const request = indexedDB.open(this.name, 1);
-      request.onupgradeneeded = () => request.result.createObjectStore("quotas", { keyPath: "key" });
+      const request = indexedDB.open(this.name, 2);
+      request.onupgradeneeded = () => {
+        const db = request.result;
+        if (!db.objectStoreNames.contains("quotas")) db.createObjectStore("quotas", { keyPath: "key" });
+        db.createObjectStore("requests", { keyPath: "id" });
+        db.createObjectStore("keys");
+      };
       request.onsuccess = () => resolve(request.result);
       request.onerror = () => reject(request.error);
     }));
   }
 
-  async load(into: Transport) {
-    const db = await this.open();
-    const all = await new Promise<Saved[]>((resolve, reject) => {
-      const request = db.transaction("quotas").objectStore("quotas").getAll(undefined, most);
-      request.onsuccess = () => resolve(request.result as Saved[]);
-      request.onerror = () => reject(request.error);
-    });
-    for (const saved of all) {
-      const elapsed = Math.max(0, (Date.now() - saved.at) / 1000); // a clock that went back shortens no pause
-      into.line(saved.key)?.pacer.load(saved.pacer, realClock.now() - elapsed);
-    }
+  async load(): Promise<{ quotas: Saved[]; requests: HeldRecord[]; key: CryptoKey }> {
+    const [db, fresh] = await Promise.all([this.open(), newKey()]);
+    const change = db.transaction(["quotas", "requests", "keys"], "readwrite");
+    const keys = change.objectStore("keys");
+    const key = result<CryptoKey | undefined>(keys.get("print")).then((kept) => kept ?? (keys.put(fresh, "print"), fresh));
+    const quotas = result<Saved[]>(change.objectStore("quotas").getAll(undefined, most));
+    const requests = result<HeldRecord[]>(change.objectStore("requests").getAll(undefined, most));
+    return { quotas: await quotas, requests: await requests, key: await key };
   }
 
-  /** Writes the state of a line soon, and not while another write is under way. */
+  /** Writes the state of a line soon. */
   put(line: Line) {
-    this.waiting.add(line);
-    if (this.waiting.size === 1) this.settled = this.settled.then(() => this.write()).catch(() => {});
+    this.lines.add(line);
+    void this.soon();
+  }
+
+  /** Writes what is known of a request, or that it is over. Resolves when it is written, or cannot be. */
+  hold(id: string, record: HeldRecord | undefined): Promise<void> {
+    this.requests.set(id, record);
+    return this.soon();
+  }
+
+  /** One write at a time, with all that came up during the one before. */
+  private soon(): Promise<void> {
+    return (this.due ??= this.settled = this.settled.then(() => {
+      this.due = undefined;
+      return this.write();
+    }).catch(() => {}));
   }
 
   private async write() {
     const db = await this.open();
-    const lines = [...this.waiting];
-    this.waiting.clear();
+    const [lines, requests] = [[...this.lines], [...this.requests]];
+    this.lines.clear();
+    this.requests.clear();
     await new Promise<void>((resolve, reject) => {
-      const change = db.transaction("quotas", "readwrite");
+      const change = db.transaction(["quotas", "requests"], "readwrite");
       const quotas = change.objectStore("quotas");
-      const put = (line: Line) => quotas.put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) } satisfies Saved);
+      const held = change.objectStore("requests");
+      for (const [id, record] of requests) record ? held.put(record) : held.delete(id);
       const counted = quotas.count();
       counted.onsuccess = () => {
         if (counted.result > most) quotas.clear(); // most of them are of no use any more
-        lines.forEach(put);
+        for (const line of lines) quotas.put({ key: line.key, at: Date.now(), pacer: line.pacer.save(realClock.now()) } satisfies Saved);
       };
       change.oncomplete = () => resolve();
       change.onabort = () => reject(change.error);
     });
   }
+}
+
+function result<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
 }

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "node:test";
 
-const { GATEWAY, ADMIN, CHROMIUM = "chromium" } = process.env;
+const { GATEWAY, ADMIN, API, CHROMIUM = "chromium" } = process.env;
 
 /** A browser without a window, by the DevTools protocol over pipes. */
 class Browser {
@@ -20,7 +20,7 @@ class Browser {
     this.process = spawn(CHROMIUM, [
       "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
       "--disable-background-timer-throttling", "--disable-renderer-backgrounding", `--user-data-dir=${this.dir}`, "--remote-debugging-pipe", "about:blank",
-    ], { stdio: ["ignore", "ignore", "pipe", "pipe", "pipe"] });
+    ], { stdio: ["ignore", "ignore", "pipe", "pipe", "pipe"], detached: true });
     this.errors = "";
     this.process.stderr.on("data", (d) => (this.errors = (this.errors + d).slice(-4000)));
     this.process.stdio[4].setEncoding("utf8").on("data", (d) => this.#read(d));
@@ -32,12 +32,18 @@ class Browser {
     this.#rest = parts.pop();
     for (const part of parts) {
       const m = JSON.parse(part);
-      if (m.method === "ServiceWorker.workerVersionUpdated") for (const v of m.params.versions) this.versions.set(v.versionId, v);
+      if (m.method === "ServiceWorker.workerVersionUpdated") for (const v of m.params.versions) this.#changed(v);
       const asked = this.#asked.get(m.id);
       this.#asked.delete(m.id);
       if (m.error) asked?.reject(new Error(m.error.message));
       else asked?.resolve(m.result);
     }
+  }
+
+  #changed(version) {
+    const before = this.versions.get(version.versionId);
+    const starts = version.runningStatus === "running" && before?.runningStatus !== "running";
+    this.versions.set(version.versionId, { ...version, runs: (before?.runs ?? 0) + (starts ? 1 : 0) });
   }
 
   send(method, params = {}, sessionId) {
@@ -64,7 +70,7 @@ class Browser {
 
   async close() {
     const ended = new Promise((resolve) => this.process.once("exit", resolve));
-    this.process.kill("SIGKILL");
+    process.kill(-this.process.pid, "SIGKILL"); // its processes as well, which write into its directory
     await ended;
     rmSync(this.dir, { recursive: true, force: true, maxRetries: 20 });
   }
@@ -83,6 +89,18 @@ async function refusals() {
   const text = await (await fetch(`${ADMIN}/metrics`)).text();
   return [...text.matchAll(/^headgate_denied_total\{.*\} (\d+)$/gm)].reduce((sum, m) => sum + Number(m[1]), 0);
 }
+
+/** What the API was asked that has a text in it. */
+const seen = async (text) => (await (await fetch(`${API}/seen?${text}`)).text()).split("\n").filter(Boolean);
+
+/** What the worker keeps: an expression over all that a store answers. */
+const kept = (store, asks, of) => `new Promise((resolve) => {
+  const opened = indexedDB.open("headgate-pace");
+  opened.onsuccess = () => {
+    const asked = opened.result.transaction("${store}").objectStore("${store}").${asks};
+    asked.onsuccess = () => { const all = asked.result; opened.result.close(); resolve(${of}); };
+  };
+})`;
 
 test("a service worker in a browser", async (t) => {
   const browser = new Browser();
@@ -107,23 +125,83 @@ test("a service worker in a browser", async (t) => {
     // Two an hour is used up: the worker waits for what will not come soon, and tells the page so.
     const scarce = await a.run(`Promise.all([1, 2, 3].map((i) => fetch("/v1/scarce").then((r) => r.status)))`);
     assert.deepEqual(scarce.sort(), [200, 200, 429]);
-    await eventually("the pause is not kept", () => a.run(`new Promise((resolve) => {
-      const opened = indexedDB.open("headgate-pace", 1);
-      opened.onsuccess = () => {
-        const asked = opened.result.transaction("quotas").objectStore("quotas").get("scarce");
-        asked.onsuccess = () => { opened.result.close(); resolve(Boolean(asked.result)); };
-      };
-    })`));
+    await eventually("the pause is not kept", () => a.run(kept("quotas", 'get("scarce")', "Boolean(all)")));
     const before = await refusals();
-    const pending = a.run(`fetch("/v1/scarce?pending").then((r) => r.status, () => "lost with the worker")`);
-    await a.send("ServiceWorker.stopAllWorkers");
-    await eventually("the worker runs on", () => [...browser.versions.values()].every((v) => v.runningStatus !== "running" && v.runningStatus !== "stopping"));
-    await pending;
+    const pending = a.run(`fetch("/v1/scarce?pending").then((r) => r.status)`);
+    await kill(a);
+    assert.equal(await pending, 429); // by the next worker, to which it was handed on
     const later = await b.run(`fetch("/v1/scarce").then(async (r) => [r.status, Number(r.headers.get("Retry-After")) > 60, (await r.json()).title])`);
     assert.deepEqual(later, [429, true, "Not sent"]);
     assert.equal(await refusals(), before, "the worker asked again, as if it had never been refused");
     // Another quota goes on.
     assert.deepEqual(await b.run(many(300, 3)), ["200 item 300", "200 item 301", "200 item 302"]);
+  });
+
+  /** Ends the worker at once, whatever it holds. */
+  async function kill(tab) {
+    const before = new Set([...browser.versions.values()].map((v) => v.runs));
+    await tab.send("ServiceWorker.stopAllWorkers");
+    await eventually("the worker runs on", () => [...browser.versions.values()].every((v) => v.runningStatus !== "running" || !before.has(v.runs)));
+  }
+  const text = (url, init = {}) => `.fetch(${JSON.stringify(url)}, ${JSON.stringify(init)}).then(async (r) => r.status + " " + await r.text(), String)`;
+  const post = (body) => ({ method: "POST", body });
+
+  for (const [how, kills] of [["window", 1], ["{ fetch: window.resuming }", 3]]) {
+    await t.test(`killed ${kills} times in the middle of a wait: all goes on in its order, and nothing is sent twice, by ${how}`, async () => {
+      const name = `wait${kills}`;
+      await a.run(`window.all = Promise.all(Array.from({ length: 4 }, (_, i) => (${how})${text(`/v1/queue/${name}`, post("at")).replace('"at"', '"at " + i')})); 0`);
+      for (let n = 1; n <= kills; n++) {
+        await eventually("the queue does not move", async () => (await seen(name)).length >= n);
+        await eventually("nothing waits, or something is under way", () => a.run(kept("requests", "getAll()", `all.some((r) => r.key === "queue") && all.every((r) => !r.sent)`)));
+        await kill(a);
+      }
+      const later = b.run(`window${text(`/v1/queue/${name}`, post("late"))}`);
+      const all = await a.run("window.all");
+      const sent = await seen(name);
+      assert.deepEqual(all, Array(4).fill(`200 turn ${name}`));
+      assert.deepEqual(sent.slice(0, 4), [0, 1, 2, 3].map((i) => `POST /v1/queue/${name} at ${i}`));
+      assert.equal(await later, `200 turn ${name}`);
+      assert.equal((await seen(name)).length, 5);
+    });
+  }
+
+  await t.test("killed after a POST was sent: it is not sent twice, and its page is told that it failed", async () => {
+    for (const how of ["window", "{ fetch: window.resuming }"]) {
+      const url = `/v1/held/${how === "window" ? "plain" : "resuming"}`;
+      await a.run(`window.one = (${how})${text(url, post("pay"))}; 0`);
+      await eventually("it is not sent", async () => (await seen(url)).length === 1);
+      await kill(a);
+      assert.equal(await a.run("window.one"), "TypeError: Failed to fetch");
+      assert.deepEqual(await seen(url), [`POST ${url} pay`]);
+      assert.equal(await a.run(`(${how})${text(url, post("pay"))}`), `200 ${url.slice(4).replace("/", " ")}`); // as the user says
+    }
+  });
+
+  await t.test("killed while a GET is under way: it is sent again", async () => {
+    await a.run(`window.one = window${text("/v1/held/get")}; 0`);
+    await eventually("it is not sent", async () => (await seen("held/get")).length === 1);
+    await kill(a);
+    assert.equal(await a.run("window.one"), "200 held get");
+  });
+
+  await t.test("killed in the middle of an answer: it goes on, or fails if it is another", async () => {
+    for (const kind of ["same", "changed"]) {
+      await a.run(`window.heads = 0; window.one = window.resuming("/v1/halves/${kind}").then(async (r) => {
+        window.heads++;
+        return r.status + " " + await r.text();
+      }).catch(String); 0`);
+      await eventually("no answer begins", () => a.run("window.heads === 1"));
+      await kill(a);
+      const got = await a.run("window.one");
+      if (kind === "same") assert.equal(got, "200 " + "x".repeat(80_000));
+      else assert.match(got, /^TypeError/);
+      assert.equal((await seen(`halves/${kind}`)).length, 2);
+    }
+  });
+
+  await t.test("what fails on the network, with the worker alive, fails", async () => {
+    assert.match(await a.run(`window.resuming("http://127.0.0.1:1/v1/none").catch(String)`), /^TypeError/);
+    assert.deepEqual(await a.run(`window.resuming("/v1/items/7").then(async (r) => [r.status, new URL(r.url).pathname, r.redirected, await r.text()])`), [200, "/v1/items/7", false, "item 7"]);
   });
 
   await t.test("it can be switched off", async () => {
