@@ -63,7 +63,7 @@ ALONE := eval/algorithms eval/nemesis eval/clients proofs
 STILL := body bucket bucket/internal/accounts charge/internal/subject endpoint endpoint/pattern eval/rivals/peer eval/routers \
 	frameworks/chilimit frameworks/echo5limit frameworks/echolimit frameworks/fiberlimit frameworks/ginlimit identity/region internal/clip \
 	internal/edits internal/paramname key policy/file rate server/advisories server/collector server/config server/convert \
-	server/descriptor server/developers server/openapi server/page server/rules server/state slot
+	server/descriptor server/developers server/framework server/openapi server/page server/rules server/state slot
 
 # Tests outside the library that do less under the race detector (internal/race): `make long` runs them in full.
 IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce
@@ -203,9 +203,9 @@ garden: ## put the gateway before real servers of many kinds, 90,000 requests to
 	@scripts/install-garden-deps
 	cd eval && go run ./garden -write
 
-garden-long: ## some thousand requests to each of these servers, and whether they still read as kinds.json says (some minutes)
+garden-long: ## some thousand requests to each of these servers, whether they still read as kinds.json says, and routes of Rails and Spring (some minutes)
 	@scripts/install-garden-deps
-	@$(GOTEST) -tags long -run 'TestGarden|TestExploits' ./eval/garden
+	@$(GOTEST) -tags long -run 'TestGarden|TestExploits|TestRailsAgrees|TestSpringAgrees' ./eval/garden ./eval/approutes
 
 garden-kinds: ## ask these servers how they read requests, write server/kinds/kinds.json
 	@scripts/install-garden-deps

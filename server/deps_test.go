@@ -61,7 +61,8 @@ func TestImportsPointOneWay(t *testing.T) {
 
 			"telemetry": {}, // beside gateways, for the clients of APIs
 
-			"convert": {},
+			"convert":   {},
+			"framework": {"convert"},
 			"state":   {},
 			"replay":  {},
 
@@ -75,8 +76,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo",
 				"descriptor", "developers",
-				"doctor", "draw", "dsn", "fleet", "lint", "openapi", "quota", "record", "replay", "rules", "telemetry",
-				"token", "usage",
+				"doctor", "draw", "dsn", "fleet", "framework", "lint", "openapi", "quota", "record", "replay", "rules",
+				"telemetry", "token", "usage",
 			},
 		},
 		Foreign: map[string][]string{

@@ -142,14 +142,7 @@ type conversionNote struct {
 }
 
 func writeConversion(cmd *cobra.Command, r convert.Result, asJSON, strict bool) error {
-	lost := 0
-	notes := []conversionNote{}
-	for _, n := range r.Notes {
-		notes = append(notes, conversionNote{n.File, n.Line, n.Severity.String(), n.Text})
-		if n.Severity == convert.Lost {
-			lost++
-		}
-	}
+	notes, lost := notesOf(r.Notes)
 	if asJSON {
 		if err := writeJSON(cmd.OutOrStdout(), struct {
 			Limits int              `json:"limits"`

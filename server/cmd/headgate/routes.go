@@ -54,6 +54,7 @@ with another. --strict makes that an error, as openapi_strict does.`,
 	from.addFlags(cmd, "openapi", "routes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&strict, "strict", false, "refuse a document of which a part cannot be read")
+	cmd.AddCommand(newRoutesFrom())
 	return cmd
 }
 
