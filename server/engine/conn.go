@@ -1,0 +1,456 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// What a connection is waiting for, in the low bits of conn.phase. The tick at which the wait began stands above them.
+const (
+	nothing  int64 = iota // it is told apart, or being closed
+	forHead               // the rest of a head, or the first one
+	forNext               // the next request
+	serving               // the answer of the handler
+	overdue               // whoever looked found the wait too long
+	tickBits = 3
+)
+
+// conn is a connection that is served here.
+type conn struct {
+	*session
+	server *Server
+	net    net.Conn
+	slot   int // guarded by Server.mu
+	remote string
+	secure *tls.ConnectionState // nil without TLS
+	ctx    context.Context
+	cancel context.CancelFunc
+	phase  atomic.Int64
+
+	owes     atomic.Bool // the body of the request was not read to its end
+	deadline atomic.Bool // somebody set one for reading since the request began
+	watch    watch
+}
+
+// session is what a connection needs for one request after the other, and the next connection after it.
+type session struct {
+	head    head
+	blank   *http.Request // of the connection
+	request http.Request
+	url     url.URL
+	parsed  url.URL // of the last target
+	target  string
+	header  http.Header
+	values  []string
+	answer  answer
+
+	buf   []byte // buf[r:w] was read and not used
+	r, w  int
+	least int // bytes that a request has at least: behind the first one net/http looks at fewer in no case
+}
+
+var sessions = sync.Pool{New: func() any {
+	return &session{
+		buf: make([]byte, maxHead), header: http.Header{},
+		answer: answer{header: http.Header{}, small: make([]byte, 0, smallOut)},
+	}
+}}
+
+// serve serves a connection until it ends or is handed over.
+func (e *Server) serve(raw net.Conn) {
+	c := &conn{server: e, net: raw, session: sessions.Get().(*session)}
+	c.state(http.StateNew)
+	// Behind a balancer this waits for what names the client, and so would whoever looks after the connection.
+	c.remote = raw.RemoteAddr().String()
+	c.phase.Store(e.tick.Load()<<tickBits | forHead)
+	e.join(c)
+	defer func() {
+		e.recovered(c, recover())
+		c.close()
+	}()
+	if e.leaving.Load() {
+		return
+	}
+	c.ctx, c.cancel = context.WithCancel(context.WithValue(e.base, http.LocalAddrContextKey, raw.LocalAddr()))
+	if e.http.ConnContext != nil {
+		c.ctx = e.http.ConnContext(c.ctx, raw)
+	}
+	if secure, ok := raw.(*tls.Conn); ok && !c.handshake(secure) {
+		return
+	}
+	c.least = 1
+	c.blank = new(http.Request).WithContext(c.ctx)
+	for {
+		switch v := c.readHead(); v {
+		case plain:
+			if !c.serveOne() {
+				return
+			}
+		case other:
+			c.handOver()
+			return
+		default:
+			return
+		}
+	}
+}
+
+// handshake speaks TLS, and reports whether what comes behind is HTTP/1.1. Everything else is handed over.
+func (c *conn) handshake(secure *tls.Conn) bool {
+	err := secure.HandshakeContext(c.ctx)
+	if err == nil {
+		state := secure.ConnectionState()
+		c.secure = &state
+		if p := state.NegotiatedProtocol; p == "" || p == "http/1.1" {
+			return true
+		}
+	}
+	if c.phase.Swap(nothing)&(1<<tickBits-1) != overdue {
+		c.give(c.net) // which finds the handshake done, or failed
+	}
+	return false
+}
+
+func (c *conn) state(s http.ConnState) {
+	if hook := c.server.http.ConnState; hook != nil {
+		hook(c.net, s)
+	}
+}
+
+// close ends the connection, unless it was handed over.
+func (c *conn) close() {
+	c.phase.Store(nothing)
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.net != nil {
+		_ = c.net.Close()
+		c.state(http.StateClosed)
+	}
+	c.server.leave(c)
+	c.watch.wait()
+	if c.owes.Load() {
+		return // its handler panicked, and somebody may still read into it
+	}
+	c.session.free()
+}
+
+// free keeps what is not large for another connection.
+func (s *session) free() {
+	clear(s.header)
+	clear(s.values)
+	clear(s.answer.header)
+	clear(s.head.fields)
+	s.head = head{fields: s.head.fields[:0], marks: s.head.marks[:0]}
+	s.blank, s.target, s.r, s.w, s.least = nil, "", 0, 0, 0
+	s.request, s.url, s.parsed = http.Request{}, url.URL{}, url.URL{}
+	s.answer = answer{header: s.answer.header, small: s.answer.small, held: s.answer.held[:0]}
+	sessions.Put(s)
+}
+
+// readHead reads until a head is whole, or not plain. It is incomplete if the client left, was too slow, or is not
+// waited for any more.
+func (c *conn) readHead() verdict {
+	for {
+		if c.w-c.r >= c.least {
+			if c.phase.Load()&(1<<tickBits-1) == forNext {
+				c.enter(forHead)
+			}
+			v := c.head.read(c.buf[c.r:c.w])
+			if v != incomplete {
+				if !c.leavePhase() {
+					return incomplete
+				}
+				c.state(http.StateActive)
+				return v
+			}
+		}
+		if c.r > 0 { // make room
+			c.w = copy(c.buf, c.buf[c.r:c.w])
+			c.r = 0
+		}
+		n, err := c.net.Read(c.buf[c.w:])
+		c.w += n
+		switch {
+		case n > 0 || err == nil:
+		case err == io.EOF && c.w >= c.least && c.leavePhase():
+			return other // for an answer that says so
+		default:
+			return incomplete
+		}
+	}
+}
+
+// enter notes that a wait begins. The wait before must not have been found too long.
+func (c *conn) enter(kind int64) {
+	for {
+		was := c.phase.Load()
+		if was&(1<<tickBits-1) == overdue {
+			return // it stays so, and the next Read fails
+		}
+		if c.phase.CompareAndSwap(was, c.server.tick.Load()<<tickBits|kind) {
+			return
+		}
+	}
+}
+
+// leavePhase ends a wait, and reports false if it was found too long.
+func (c *conn) leavePhase() bool {
+	was := c.phase.Swap(c.server.tick.Load()<<tickBits | serving)
+	return was&(1<<tickBits-1) != overdue
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// look is called twice a second, with the lock of the Server held.
+func (c *conn) look(now, head, idle int64) {
+	was := c.phase.Load()
+	most := int64(0)
+	switch was & (1<<tickBits - 1) {
+	case forHead:
+		most = head
+	case forNext:
+		most = idle
+	case serving:
+		if now-was>>tickBits > 1 && !c.owes.Load() {
+			c.watch.begin(c, was)
+		}
+		return
+	default:
+		return
+	}
+	// A connection that was stored a newer tick meanwhile is below 0 here.
+	if most > 0 && now-was>>tickBits >= most {
+		c.overdue(was)
+	}
+}
+
+// overdue ends a wait that is still the one that was seen.
+func (c *conn) overdue(was int64) {
+	if c.phase.CompareAndSwap(was, overdue) {
+		_ = c.net.SetDeadline(past)
+	}
+}
+
+// endIdle ends a connection that waits for a request; it is called while the Server ends. One on which nothing came
+// yet has a moment, since its request may be on its way.
+func (c *conn) endIdle() {
+	if was := c.phase.Load(); was&(1<<tickBits-1) == forNext {
+		c.overdue(was)
+	}
+}
+
+// serveOne serves the request whose head was read, and reports whether another one may follow.
+func (c *conn) serveOne() (more bool) {
+	c.server.plain.Add(1)
+	h := &c.head
+	if h.target != c.target || c.target == "" {
+		if !readTarget(&c.parsed, h.target) {
+			c.handOver()
+			return false
+		}
+		c.target = h.target
+	}
+	c.r += h.size
+	c.least = 4
+	r := &c.request
+	*r = *c.blank
+	c.url = c.parsed
+	r.Method, r.URL, r.RequestURI, r.Host, r.Header = h.method, &c.url, h.target, h.host, c.header
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	r.RemoteAddr, r.TLS, r.Close, r.ContentLength = c.remote, c.secure, h.closes, h.length
+	c.setHeader()
+	r.Body = http.NoBody
+	var b *body
+	if h.length > 0 {
+		b = &body{c: c, left: h.length}
+		r.Body = b
+		c.owes.Store(true)
+	}
+	a := &c.answer
+	a.begin(c, r.Method == http.MethodHead, h.closes)
+	c.server.http.Handler.ServeHTTP(a, r)
+	stayed := c.watch.end(c)
+	whole := b.finish()
+	if !a.finish(whole) || !stayed {
+		if !whole {
+			c.closeGently()
+		}
+		return false
+	}
+	if c.deadline.Load() {
+		c.deadline.Store(false)
+		_ = c.net.SetDeadline(time.Time{})
+	}
+	c.state(http.StateIdle)
+	c.phase.Store(c.server.tick.Load()<<tickBits | forNext)
+	// Who ends the Server sees the wait, or is seen here.
+	return !c.server.leaving.Load()
+}
+
+// setHeader fills the header with the fields of the head.
+func (c *conn) setHeader() {
+	clear(c.header)
+	c.values = c.values[:0]
+	for _, f := range c.head.fields { // which are bounded, so that values never move
+		if cap(c.values) == 0 {
+			c.values = make([]string, 0, maxFields)
+		}
+		if before, ok := c.header[f.name]; ok {
+			c.header[f.name] = append(before, f.value)
+			continue
+		}
+		c.values = append(c.values, f.value)
+		last := len(c.values)
+		c.header[f.name] = c.values[last-1 : last : last]
+	}
+}
+
+// handOver gives the connection to net/http, which first reads what was read of it.
+func (c *conn) handOver() {
+	c.phase.Store(nothing)
+	c.server.handed.Add(1)
+	if c.request.Method == http.MethodPost { // of old clients some send CR LF behind a body, which net/http forgives
+		for range 4 {
+			if c.r < c.w && (c.buf[c.r] == '\r' || c.buf[c.r] == '\n') {
+				c.r++
+			}
+		}
+	}
+	p := prefixed{Conn: c.net, first: append([]byte(nil), c.buf[c.r:c.w]...)}
+	if c.secure != nil {
+		c.give(&prefixedTLS{p, *c.secure})
+		return
+	}
+	c.give(&p)
+}
+
+// give hands a connection to net/http.
+func (c *conn) give(to net.Conn) {
+	c.net = nil
+	_ = to.SetDeadline(time.Time{})
+	c.server.others.give(to)
+}
+
+// closeGently ends what is sent and reads on for a moment: a socket with unread bytes is reset when it is closed, and
+// the answer is lost.
+func (c *conn) closeGently() {
+	half, ok := c.net.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.net.SetReadDeadline(time.Now().Add(lingers))
+	_, _ = io.CopyN(io.Discard, c.net, 256<<10)
+}
+
+const lingers = 500 * time.Millisecond
+
+// prefixed is a connection of which something was read already.
+type prefixed struct {
+	net.Conn
+	first []byte
+}
+
+// Read reads what was read already, and then what comes.
+func (p *prefixed) Read(to []byte) (int, error) {
+	if len(p.first) > 0 {
+		n := copy(to, p.first)
+		if p.first = p.first[n:]; len(p.first) == 0 {
+			p.first = nil
+		}
+		return n, nil
+	}
+	return p.Conn.Read(to)
+}
+
+// NetConn returns the connection under it.
+func (p *prefixed) NetConn() net.Conn { return p.Conn }
+
+// CloseWrite is for net/http, which ends so what it refuses to read.
+func (p *prefixed) CloseWrite() error {
+	if half, ok := p.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// prefixedTLS is that under TLS, of which net/http asks.
+type prefixedTLS struct {
+	prefixed
+	state tls.ConnectionState
+}
+
+// ConnectionState is what http.Request.TLS says.
+func (p *prefixedTLS) ConnectionState() tls.ConnectionState { return p.state }
+
+// watch reads on behalf of a request that takes long, so that it is noticed when the client leaves. What the client
+// sends meanwhile is the next request.
+type watch struct {
+	mu      sync.Mutex
+	running chan struct{} // guarded by mu: closed at its end; nil if there is none
+	left    bool          // guarded by mu: the client has
+	n       int           // guarded by mu: bytes that came
+}
+
+// begin is called while the Server looks after connections; phase is what it saw.
+func (w *watch) begin(c *conn, phase int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running != nil || c.phase.Load() != phase || c.w == len(c.buf) {
+		return
+	}
+	running := make(chan struct{})
+	w.running = running
+	go func() {
+		defer close(running)
+		n, err := c.net.Read(c.buf[c.w:])
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.n += n
+		var timeout net.Error
+		if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
+			w.left = true
+			c.cancel()
+		}
+	}()
+}
+
+// wait waits for the end of a watch, on a connection that was closed.
+func (w *watch) wait() {
+	w.mu.Lock()
+	running := w.running
+	w.mu.Unlock()
+	if running != nil {
+		<-running
+	}
+}
+
+// end ends the watch, and reports false if the client has left.
+func (w *watch) end(c *conn) bool {
+	w.mu.Lock()
+	// From here on no watch begins: it would not be that of this phase.
+	c.phase.Store(c.server.tick.Load()<<tickBits | nothing)
+	running := w.running
+	w.mu.Unlock()
+	if running == nil {
+		return true
+	}
+	_ = c.net.SetReadDeadline(past)
+	<-running
+	c.deadline.Store(true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.w += w.n
+	left := w.left
+	w.running, w.left, w.n = nil, false, 0
+	return !left
+}

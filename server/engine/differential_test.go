@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"reflect"
+	"testing"
+)
+
+// seeds are requests, and the beginnings of attacks.
+var seeds = []string{
+	"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /v1/books/12?q=a%20b&x=1 HTTP/1.1\r\nHost: api.example.com:8080\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n",
+	"POST /v1/books HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nhello",
+	"HEAD /a HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
+	"PUT /a/b%2Fc HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+	"GET /a HTTP/1.1\r\nHost: a\r\nCookie: a=b; c=d\r\nCookie: e=f\r\nX-Api-Key: k1\r\nCache-Control: no-cache\r\n" +
+		"If-None-Match: \"x\"\r\nAccept-Encoding: gzip, deflate, br\r\n\r\n",
+	"DELETE /a?%zz HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer abc.def-ghi\r\nX-Forwarded-For: 1.2.3.4, ::1\r\n\r\n",
+	"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: b\r\n\r\n",
+	"POST /chunks HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+	"OPTIONS /a;b=c/(d)!*'~,@:$&+= HTTP/1.1\r\nHost: a\r\nOrigin: https://example.com\r\nPragma: no-cache\r\n\r\n",
+}
+
+// tokens are what makes requests that are read in two ways.
+var tokens = []string{
+	"\r\n", "\n", "\r", "\r\n\r\n", "\n\n", " ", "\t", "\x00", "\x0b", "\x0c", "\x7f", "\x80", "\xff", "\xc2\xa0", ":",
+	": ", " :", ";", ",", "_", "-", "%", "%0", "%00", "%2f", "%2F", "%zz", "#", "?", "/", "//", "/../", "\\", "..", "*",
+	"\"", "<", ">", "^", "`", "{", "|", "}", "[", "]", "@", "!", "Host: b\r\n", "Host:\r\n", "Host: a b\r\n",
+	"host: a\r\n", "hOST: a/b\r\n", "Host : a\r\n", " Host: a\r\n", "Content-Length: 5\r\n", "Content-Length: 05\r\n",
+	"Content-Length: +5\r\n", "Content-Length: -1\r\n", "Content-Length: 5,5\r\n", "Content-Length: 0x5\r\n",
+	"Content-Length: 5 \r\n", "Content-Length : 5\r\n", "Content_Length: 5\r\n", "Content-Length:\r\n",
+	"Content-Length: 99999999999999999999\r\n", "Content-Length: 4\r\n", "content-length: 0\r\n",
+	"Transfer-Encoding: chunked\r\n", "Transfer-Encoding: identity\r\n", "Transfer-Encoding: x, chunked\r\n",
+	"Transfer-Encoding : chunked\r\n", "Transfer_Encoding: chunked\r\n", "Transfer-Encoding:\x0bchunked\r\n",
+	"Connection: close\r\n", "Connection: keep-alive\r\n", "Connection: close, x\r\n", "Connection: X-Api-Key\r\n",
+	"Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", "Connection:\r\n",
+	"Upgrade: websocket\r\n", "Expect: 100-continue\r\n", "Expect: x\r\n", "Pragma: no-cache\r\n", "pragma: x\r\n",
+	"Pragma: no-cache\r\nCache-Control: x\r\n",
+	"Trailer: X\r\n", "TE: trailers\r\n", "Keep-Alive: 5\r\n", "Proxy-Connection: close\r\n", "X: y\r\n z\r\n", "X\r\n",
+	": x\r\n", "X: \x01\r\n", "X:y\r\n", "X-Y: \xe9\r\n", "(X): y\r\n", "X\x00Y: z\r\n",
+	" HTTP/1.0", " HTTP/1.1", " HTTP/1.2", " HTTP/2.0", " http/1.1", " HTTP/01.1", "HTTP/1.1", "  HTTP/1.1", "\tHTTP/1.1",
+	"GET ", "POST ", "CONNECT ", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "get ", "http://b/", "//b/", "0\r\n\r\n",
+	"GET /c HTTP/1.1\r\nHost: c\r\n\r\n",
+}
+
+// mutated returns a stream made of a seed by inserting, replacing, removing and repeating.
+func mutated(r *rand.Rand, to []byte) []byte {
+	to = append(to[:0], seeds[r.IntN(len(seeds))]...)
+	for range 1 + r.IntN(3) {
+		if len(to) == 0 {
+			return to
+		}
+		at := r.IntN(len(to))
+		// A line's beginning is where most faults begin.
+		if r.IntN(2) == 0 {
+			if n := bytes.IndexByte(to[at:], '\n'); n >= 0 && at+n+1 < len(to) {
+				at += n + 1
+			}
+		}
+		token := tokens[r.IntN(len(tokens))]
+		switch r.IntN(8) {
+		case 0, 1, 2, 3:
+			to = append(to[:at], append([]byte(token), to[at:]...)...)
+		case 4:
+			to = append(to[:at], append([]byte(token), to[min(len(to), at+len(token)):]...)...)
+		case 5:
+			to[at] = byte(r.Uint32())
+		case 6:
+			to = append(to[:at], to[min(len(to), at+1+r.IntN(4)):]...)
+		default:
+			end := min(len(to), at+r.IntN(40))
+			to = append(to[:end], append(bytes.Clone(to[at:end]), to[end:]...)...)
+		}
+	}
+	return to
+}
+
+// marker follows what was taken: it is the next request if that ended where it was thought to.
+const marker = "GET /marker HTTP/1.1\r\nHost: marker\r\n\r\n"
+
+// taken is the first request of a stream by these rules, and how many bytes it has; 0 if it is not plain.
+func taken(h *head, stream []byte) (request, int) {
+	h.begin()
+	h.size = 0
+	if h.read(stream) != plain || int64(len(stream)-h.size) < h.length {
+		return request{}, 0
+	}
+	var u url.URL
+	if !readTarget(&u, h.target) {
+		return request{}, 0
+	}
+	header := http.Header{}
+	for _, f := range h.fields {
+		header[f.name] = append(header[f.name], f.value)
+	}
+	end := h.size + int(h.length)
+	return request{
+		Method: h.method, Target: h.target, Host: h.host, Proto: "HTTP/1.1",
+		Path: u.Path, RawPath: u.RawPath, Query: u.RawQuery, ForceQuery: u.ForceQuery, Closes: h.closes,
+		NoBody: h.length == 0, Length: h.length, Header: header, Body: string(stream[h.size:end]),
+	}, end
+}
+
+// disagreement says how net/http reads a request that is plain, if in another way.
+func (o *oracle) disagreement(got request, stream []byte, end int) string {
+	all := o.read(append(bytes.Clone(stream[:end]), marker...))
+	want := 2
+	if got.Closes {
+		want = 1
+	}
+	if len(all) != want {
+		return fmt.Sprintf("net/http reads %d requests in it and one behind it, want %d: %+v", len(all), want, all)
+	}
+	if want == 2 && all[1].Target != "/marker" {
+		return fmt.Sprintf("behind it net/http reads %+v", all[1])
+	}
+	if !reflect.DeepEqual(got, all[0]) {
+		return fmt.Sprintf("read as\n%+v\nby net/http as\n%+v", got, all[0])
+	}
+	return ""
+}
+
+// compare makes so many streams and returns how many were plain and which of those net/http reads in another way.
+func compare(seed uint64, streams int, without rule, most int) (plain, notPlain int, faults []string) {
+	o := newOracle()
+	defer func() { _ = o.end() }()
+	r := rand.New(rand.NewPCG(seed, 19))
+	h := &head{without: without}
+	var stream []byte
+	for range streams {
+		stream = mutated(r, stream)
+		got, end := taken(h, stream)
+		if end == 0 {
+			notPlain++
+			continue
+		}
+		plain++
+		if fault := o.disagreement(got, stream, end); fault != "" {
+			if faults = append(faults, fmt.Sprintf("%q: %s", stream, fault)); len(faults) == most {
+				break
+			}
+		}
+	}
+	return plain, notPlain, faults
+}
+
+// What is plain, net/http reads in the same way: method, target, fields, body, and where it ends.
+func TestPlainIsReadTheSame(t *testing.T) {
+	seed := rand.Uint64()
+	plain, others, faults := compare(seed, 100_000, all, 5)
+	t.Logf("seed %d: %d plain, %d for net/http", seed, plain, others)
+	for _, fault := range faults {
+		t.Errorf("seed %d: %s", seed, fault)
+	}
+	if plain < 10_000 {
+		t.Errorf("%d of the requests were plain, want more than 10,000: the comparison compares nothing", plain)
+	}
+}
+
+// readAlike are rules whose breach net/http reads as the head without them would: they are here for what is behind the
+// gateway, or for what a handler does with it.
+var readAlike = map[rule]string{
+	percentPairs: "net/http refuses them in a path, and never looks at those of a query",
+	lineEnds:     "net/http takes LF for CR LF; other servers do not",
+	noUnderscore: "a server may take X_Api_Key for X-Api-Key",
+	noUpgrade:    "a handler takes the connection over",
+	noTrailer:    "a handler reads TE",
+}
+
+// Each rule hands over what breaks it, and no other rule does.
+func TestEachRuleHandsOver(t *testing.T) {
+	const host = "Host: a\r\n"
+	for broken, text := range map[rule]string{
+		knownMethod: "CONNECT /a HTTP/1.1\r\n" + host, originForm: "GET http://b/ HTTP/1.1\r\n" + host,
+		targetBytes: "GET /a#b HTTP/1.1\r\n" + host, percentPairs: "GET /a?%z HTTP/1.1\r\n" + host,
+		version11: "GET /a HTTP/1.0\r\n" + host, lineEnds: "GET /a HTTP/1.1\n" + host,
+		firstLine: "\r\nGET /a HTTP/1.1\r\n" + host, nameBytes: "GET /a HTTP/1.1\r\n(X): y\r\n" + host,
+		spaceBeforeColon: "GET /a HTTP/1.1\r\nX : y\r\n" + host, noUnderscore: "GET /a HTTP/1.1\r\nX_Y: z\r\n" + host,
+		valueBytes: "GET /a HTTP/1.1\r\nX: \x01\r\n" + host, oneHost: "GET /a HTTP/1.1\r\n" + host + host,
+		hostBytes: "GET /a HTTP/1.1\r\nHost: a/b\r\n", oneLength: "GET /a HTTP/1.1\r\n" + host +
+			"Content-Length: 1\r\nContent-Length: 1\r\n",
+		lengthDigits:      "GET /a HTTP/1.1\r\n" + host + "Content-Length: +1\r\n",
+		noCoding:          "GET /a HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n",
+		connectionOptions: "GET /a HTTP/1.1\r\n" + host + "Connection: close, x\r\n",
+		noPragma:          "GET /a HTTP/1.1\r\n" + host + "Pragma: no-cache\r\n",
+		noExpect:          "GET /a HTTP/1.1\r\n" + host + "Expect: 100-continue\r\n",
+		noUpgrade:         "GET /a HTTP/1.1\r\n" + host + "Upgrade: websocket\r\n",
+		noTrailer:         "GET /a HTTP/1.1\r\n" + host + "TE: trailers\r\n",
+	} {
+		text += "\r\n"
+		if got := (&head{}).read([]byte(text)); got != other {
+			t.Errorf("rule %d: %q is %d, want %d: it is for net/http", broken, text, got, other)
+		}
+		if got := (&head{without: broken}).read([]byte(text)); got != plain {
+			t.Errorf("without rule %d %q is %d, want %d: it alone is broken", broken, text, got, plain)
+		}
+	}
+}
+
+// The comparison with net/http notices if a rule were missing.
+func TestEachRuleIsNeeded(t *testing.T) {
+	for without := all + 1; without < rules; without++ {
+		if readAlike[without] != "" {
+			continue
+		}
+		found := false
+		for seed := uint64(1); seed <= 40 && !found; seed++ {
+			_, _, faults := compare(seed, 20_000, without, 1)
+			found = len(faults) > 0
+		}
+		if !found {
+			t.Errorf("without rule %d net/http reads nothing in another way in 800,000 streams", without)
+		}
+	}
+}
+
+// FuzzPlainIsReadTheSame is TestPlainIsReadTheSame for what a fuzzer finds.
+func FuzzPlainIsReadTheSame(f *testing.F) {
+	for _, seed := range seeds {
+		f.Add([]byte(seed))
+	}
+	o := newOracle()
+	h := &head{}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		if got, end := taken(h, stream); end > 0 {
+			if fault := o.disagreement(got, stream, end); fault != "" {
+				t.Errorf("%q: %s", stream, fault)
+			}
+		}
+	})
+}
+
+// A head that comes in pieces is read as the whole is.
+func FuzzPiecesAreReadAsTheWhole(f *testing.F) {
+	for _, seed := range seeds {
+		f.Add([]byte(seed), uint16(7))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, at uint16) {
+		whole := &head{}
+		want := whole.read(stream)
+		parts := &head{}
+		end := int(at) % (len(stream) + 1)
+		got := parts.read(stream[:end])
+		if got == incomplete {
+			got = parts.read(stream)
+		}
+		if got != want || got == plain && (whole.text != parts.text || !reflect.DeepEqual(whole.fields, parts.fields)) {
+			t.Errorf("%q, cut at %d: %v, want %v", stream, end, got, want)
+		}
+	})
+}

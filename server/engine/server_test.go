@@ -1,0 +1,626 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// quiet is a net/http server without a log.
+func quiet(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+}
+
+// started serves h on a socket until the test ends.
+func started(t testing.TB, s *http.Server) (*Server, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := New(s)
+	ended := make(chan error, 1)
+	go func() { ended <- e.Serve(l) }()
+	t.Cleanup(func() {
+		_ = e.Close()
+		if err := <-ended; err != http.ErrServerClosed {
+			t.Errorf("Serve ended by %v, want http.ErrServerClosed", err)
+		}
+	})
+	return e, l.Addr().String()
+}
+
+// told is an answer as a client reads it.
+type told struct {
+	Status  int
+	Header  http.Header
+	Body    string
+	Length  int64
+	Coding  []string
+	Trailer http.Header
+	Closes  bool
+}
+
+// answers reads all answers of a connection.
+func answers(t *testing.T, text []byte, methods []string) (all []told) {
+	t.Helper()
+	r := bufio.NewReader(bytes.NewReader(text))
+	for i := 0; ; {
+		if _, err := r.Peek(1); err != nil {
+			return all
+		}
+		method := "GET"
+		if i < len(methods) {
+			method = methods[i]
+		}
+		a, err := http.ReadResponse(r, &http.Request{Method: method})
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		body, err := io.ReadAll(a.Body)
+		if err != nil {
+			body = append(body, err.Error()...)
+		}
+		if a.StatusCode >= 200 {
+			i++
+		}
+		a.Header.Del("Date")
+		all = append(all, told{a.StatusCode, a.Header, string(body), a.ContentLength, a.TransferEncoding, a.Trailer, a.Close})
+	}
+}
+
+// various answers in as many ways as there are, by the target.
+func various(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	say := func(n int) { _, _ = w.Write(bytes.Repeat([]byte("x"), n)) }
+	switch r.URL.Path {
+	case "/none":
+	case "/small":
+		h.Set("Content-Type", "text/plain")
+		say(5)
+	case "/sniffed":
+		_, _ = io.WriteString(w, "<html>")
+		_, _ = io.WriteString(w, "hello")
+	case "/sniffed/declared":
+		h.Set("Content-Length", "6")
+		_, _ = io.WriteString(w, "<html>")
+	case "/untyped":
+		h["Content-Type"] = nil
+		say(10)
+	case "/coded":
+		h.Set("Content-Encoding", "gzip")
+		say(10)
+	case "/declared":
+		h.Set("Content-Length", "3000")
+		say(3000)
+	case "/short":
+		h.Set("Content-Length", "10")
+		say(3)
+	case "/long":
+		h.Set("Content-Length", "3")
+		say(10)
+	case "/2048":
+		say(2048)
+	case "/2049":
+		say(2049)
+	case "/pieces":
+		for n := range 100 {
+			say(n * 10)
+		}
+	case "/large":
+		say(100_000)
+		say(1)
+	case "/flushed":
+		say(3)
+		_ = http.NewResponseController(w).Flush()
+		say(4)
+	case "/flushed/empty":
+		_ = http.NewResponseController(w).Flush()
+	case "/204", "/304":
+		h.Set("Content-Type", "text/plain")
+		h.Set("ETag", `"x"`)
+		h.Set("Content-Length", "0")
+		w.WriteHeader(map[string]int{"/204": 204, "/304": 304}[r.URL.Path])
+		say(3)
+	case "/interim":
+		h.Set("Link", "</a>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		h.Set("X-After", "1")
+		say(3)
+	case "/trailer":
+		h.Set("Trailer", "X-Sum, X-Never")
+		h.Set(http.TrailerPrefix+"X-More", "2")
+		say(3)
+		h.Set("X-Sum", "1")
+		h.Set(http.TrailerPrefix+"X-Late", "3")
+	case "/close":
+		h.Set("Connection", "close")
+		say(3)
+	case "/injected":
+		h["X-A"] = []string{"a\r\nSet-Cookie: b", "  c  "}
+		h["X B"] = []string{"no"}
+		say(3)
+	case "/twice":
+		w.WriteHeader(http.StatusTeapot)
+		w.WriteHeader(http.StatusOK)
+		say(3)
+	case "/abort":
+		say(3)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	default:
+		h.Set("Content-Type", "application/json")
+		fmt.Fprintf(w, "%+v", seen(r))
+	}
+}
+
+// exchange sends a stream to a server in memory, and returns what it answers.
+func (o *oracle) exchange(stream []byte) []byte {
+	c := &bytesConn{in: stream, keep: true, closed: make(chan struct{})}
+	o.listener.conns <- c
+	<-c.closed
+	return c.out
+}
+
+func inMemory(t *testing.T, h http.Handler) (plain, fast *oracle) {
+	plain, fast = &oracle{listener: newMemory()}, &oracle{listener: newMemory()}
+	s := quiet(h)
+	e := New(quiet(h))
+	go func() { _ = s.Serve(plain.listener) }()
+	go func() { _ = e.Serve(fast.listener) }()
+	t.Cleanup(func() {
+		_ = s.Close()
+		_ = e.Close()
+	})
+	return plain, fast
+}
+
+// Every answer is that of net/http: status, fields, body, how it is framed, and whether another request may follow.
+func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
+	own, fast := inMemory(t, http.HandlerFunc(various))
+	for _, path := range []string{"/none", "/small", "/sniffed", "/sniffed/declared", "/untyped", "/coded", "/declared", "/short",
+		"/long", "/2048", "/2049", "/pieces", "/large", "/flushed", "/flushed/empty", "/204", "/304", "/interim", "/trailer",
+		"/close", "/injected", "/twice", "/abort", "/echo?a=b"} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			for _, fields := range []string{"", "Connection: close\r\n", "X-Y: z\r\n"} {
+				body := ""
+				if method == "POST" {
+					body = "hello"
+					fields += "Content-Length: 5\r\n"
+				}
+				stream := method + " " + path + " HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n" + body
+				stream += "GET /small HTTP/1.1\r\nHost: a\r\n\r\n"
+				methods := []string{method, "GET"}
+				want := answers(t, own.exchange([]byte(stream)), methods)
+				got := answers(t, fast.exchange([]byte(stream)), methods)
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%q:\n%+v\nwant\n%+v", stream, got, want)
+				}
+			}
+		}
+	}
+}
+
+// Whatever comes, whole conversations are those of net/http: what is plain is served here, all else there.
+func TestConversationsAreThoseOfNetHTTP(t *testing.T) {
+	own, fast := inMemory(t, http.HandlerFunc(various))
+	seed := rand.Uint64()
+	var all sync.WaitGroup
+	for part := range uint64(64) { // net/http waits for half a second before it closes some
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(seed, part))
+			var stream, more []byte
+			for range 60 {
+				stream = stream[:0]
+				for range 1 + r.IntN(3) {
+					more = mutated(r, more)
+					stream = append(stream, more...)
+				}
+				want, got := own.exchange(bytes.Clone(stream)), fast.exchange(bytes.Clone(stream))
+				if sorted(got) != sorted(want) {
+					t.Errorf("seed %d: %q:\n%q\nwant\n%q", seed, stream, got, want)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// sorted is answers without Date, and without the order of fields. That the connection ends net/http does not say if
+// the body of a request broke off.
+func sorted(text []byte) string {
+	lines := strings.Split(string(text), "\r\n")
+	kept := lines[:0]
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "Date: ") && line != "Connection: close" {
+			kept = append(kept, line)
+		}
+	}
+	from := 0
+	for i, line := range kept {
+		if line == "" {
+			head := kept[from:i]
+			slices.Sort(head)
+			from = i + 1
+		}
+	}
+	return strings.Join(kept, "\r\n")
+}
+
+// In the steady state a request allocates nothing.
+func TestRequestsAllocateNothing(t *testing.T) {
+	typed, length, ok := []string{"text/plain"}, []string{"2"}, []byte("ok")
+	s := quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Content-Type"], w.Header()["Content-Length"] = typed, length
+		_, _ = w.Write(ok)
+	}))
+	e := New(s)
+	c := &conn{server: e, net: &bytesConn{closed: make(chan struct{})}, session: sessions.New().(*session)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.blank = new(http.Request).WithContext(c.ctx)
+	text := []byte("GET /v1/books/12?a=b HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n")
+	if n := testing.AllocsPerRun(100, func() {
+		c.net.(*bytesConn).in = text
+		if v := c.readHead(); v != plain || !c.serveOne() {
+			t.Fatalf("read as %d", v)
+		}
+	}); n != 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+}
+
+func dial(t *testing.T, at string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// What is asked in one connection is answered in order, also if a request comes in pieces, and those behind a request
+// that is not plain by net/http.
+func TestRequestsInOneConnection(t *testing.T) {
+	e, at := started(t, quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s %s", r.Method, r.RequestURI, body, r.RemoteAddr)
+	})))
+	c := dial(t, at)
+	in := bufio.NewReader(c)
+	stream := "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n" + "POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello" +
+		"GET /3 HTTP/1.1\r\nHost: a\r\n\r\n" + "POST /4 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		"2\r\nhi\r\n0\r\n\r\n" + "GET /5 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+	go func() {
+		for i := range stream {
+			_, _ = c.Write([]byte{stream[i]})
+		}
+	}()
+	for _, want := range []string{"GET /1 ", "POST /2 hello", "GET /3 ", "POST /4 hi", "GET /5 "} {
+		a, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(a.Body)
+		if want += " " + c.LocalAddr().String(); string(got) != want {
+			t.Errorf("answered %q, want %q", got, want)
+		}
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("behind the last answer: %v, want the end", err)
+	}
+	if s := e.Stats(); s != (Stats{Plain: 3, Handed: 1}) {
+		t.Errorf("stats = %+v, want 3 requests served and 1 connection handed over", s)
+	}
+}
+
+// A client that sends the end with its request is answered, and its connection ends.
+func TestRequestAndEndAtOnce(t *testing.T) {
+	_, at := started(t, quiet(http.HandlerFunc(various)))
+	c := dial(t, at)
+	_, _ = c.Write([]byte("GET /small HTTP/1.1\r\nHost: a\r\n\r\n"))
+	_ = c.CloseWrite()
+	text, err := io.ReadAll(c)
+	if err != nil || !bytes.HasSuffix(text, []byte("xxxxx")) {
+		t.Errorf("answered %q, %v, want it whole, and the end", text, err)
+	}
+}
+
+// A client that leaves ends its request's context.
+func TestClientLeaves(t *testing.T) {
+	began, over := make(chan bool), make(chan error)
+	e, at := started(t, quiet(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- true
+		<-r.Context().Done()
+		over <- r.Context().Err()
+	})))
+	c := dial(t, at)
+	_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+	<-began
+	_ = c.Close()
+	for !watched(e) {
+		e.look() // as time would
+	}
+	if err := <-over; err != context.Canceled {
+		t.Errorf("the context ended by %v", err)
+	}
+}
+
+// What a client sends while its request takes long is its next request.
+func TestNextRequestDuringALongOne(t *testing.T) {
+	began, goOn := make(chan bool, 9), make(chan bool)
+	e, at := started(t, quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began <- true
+		if r.URL.Path == "/slow" {
+			<-goOn
+		}
+		_, _ = io.WriteString(w, r.URL.Path)
+	})))
+	c := dial(t, at)
+	_, _ = c.Write([]byte("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"))
+	<-began
+	for !watched(e) {
+		e.look() // as time would
+	}
+	_, _ = c.Write([]byte("GET /next HTTP/1.1\r\nHost: a\r\n\r\n"))
+	goOn <- true
+	in := bufio.NewReader(c)
+	for _, want := range []string{"/slow", "/next"} {
+		a, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := io.ReadAll(a.Body); string(got) != want {
+			t.Errorf("answered %q, want %q", got, want)
+		}
+	}
+}
+
+func watched(e *Server) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.conns {
+		c.watch.mu.Lock()
+		running := c.watch.running != nil
+		c.watch.mu.Unlock()
+		if running {
+			return true
+		}
+	}
+	return false
+}
+
+// A head that is never whole, and a connection without a next request, end when they may.
+func TestWaitsEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		send       string
+		head, idle time.Duration
+		atLeast    int64 // looks
+	}{
+		"head":         {send: "GET / HTTP/1.1\r\nHost:", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
+		"nothing":      {send: "", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
+		"idle":         {send: "GET /small HTTP/1.1\r\nHost: a\r\n\r\n", head: time.Hour, idle: 3 * time.Second, atLeast: 6},
+		"second head":  {send: "GET /small HTTP/1.1\r\nHost: a\r\n\r\nGET /", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
+		"no idle time": {send: "GET /small HTTP/1.1\r\nHost: a\r\n\r\nGET /", head: 2 * time.Second, atLeast: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := quiet(http.HandlerFunc(various))
+			s.ReadHeaderTimeout, s.IdleTimeout = test.head, test.idle
+			e, at := started(t, s)
+			c := dial(t, at)
+			_, _ = io.WriteString(c, test.send)
+			if strings.Contains(test.send, "small") {
+				if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantPhase(e, map[bool]int64{true: forNext, false: forHead}[name == "idle"])
+			looks := int64(0)
+			for len(phases(e)) > 0 && looks < 100 {
+				e.look()
+				looks++
+				if p := phases(e); len(p) == 1 && p[0] == overdue {
+					break
+				}
+			}
+			if looks < test.atLeast {
+				t.Errorf("cut after %d looks, want %d at least", looks, test.atLeast)
+			}
+			_, _ = io.ReadAll(c) // it ends, somehow
+		})
+	}
+}
+
+// phases are what the connections wait for.
+func phases(e *Server) (all []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.conns {
+		all = append(all, c.phase.Load()&(1<<tickBits-1))
+	}
+	return all
+}
+
+// wantPhase waits until the one connection waits for something.
+func wantPhase(e *Server, phase int64) {
+	for {
+		if p := phases(e); len(p) == 1 && p[0] == phase {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// The clock may be read before a connection notes a newer time: that is no age.
+func TestNewerThanTheClock(t *testing.T) {
+	c := &conn{net: &bytesConn{closed: make(chan struct{})}}
+	c.phase.Store(101<<tickBits | forHead)
+	c.look(100, 1, 1)
+	if c.phase.Load()&(1<<tickBits-1) != forHead {
+		t.Error("a wait that began later than now was cut")
+	}
+}
+
+// Shutdown lets requests finish, answers that the connection ends, and ends those that wait, also at net/http.
+func TestShutdown(t *testing.T) {
+	began, goOn := make(chan bool, 2), make(chan bool)
+	e, at := started(t, quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			began <- true
+			<-goOn
+		}
+		_, _ = io.WriteString(w, "done")
+	})))
+	idle, slow, handed := dial(t, at), dial(t, at), dial(t, at)
+	_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if _, err := http.ReadResponse(bufio.NewReader(idle), nil); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+	_, _ = io.WriteString(handed, "GET /slow HTTP/1.1\r\nHost: a\r\nPragma: x\r\n\r\n")
+	<-began
+	<-began
+	ended := make(chan error)
+	go func() { ended <- e.Shutdown(context.Background()) }()
+	if rest, err := io.ReadAll(idle); err != nil || len(rest) > 0 && !bytes.Contains(rest, []byte("done")) {
+		t.Errorf("an idle connection: %q, %v, want its end", rest, err)
+	}
+	goOn <- true
+	goOn <- true
+	for name, c := range map[string]net.Conn{"slow": slow, "handed over": handed} {
+		text, err := io.ReadAll(c)
+		if err != nil || !bytes.HasSuffix(text, []byte("done")) {
+			t.Errorf("%s: %q, %v, want the answer and the end", name, text, err)
+		}
+		if name == "slow" && !bytes.Contains(text, []byte("Connection: close\r\n")) {
+			t.Errorf("%s: %q, want Connection: close", name, text)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if _, err := net.Dial("tcp", at); err == nil {
+		t.Error("a connection was accepted after Shutdown")
+	}
+}
+
+// Shutdown gives up when its context ends, and Close ends what is left.
+func TestShutdownIsCutOff(t *testing.T) {
+	began := make(chan bool)
+	e, at := started(t, quiet(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- true
+		<-r.Context().Done()
+	})))
+	c := dial(t, at)
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-began
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := e.Shutdown(ctx); err != context.Canceled {
+		t.Errorf("Shutdown = %v, want that of its context", err)
+	}
+	_ = e.Close()
+	if _, err := io.ReadAll(c); err == nil {
+		return // the end, or a reset
+	}
+}
+
+// A body that the handler did not read does not become the next request.
+func TestUnreadBodies(t *testing.T) {
+	_, at := started(t, quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/half" {
+			_, _ = io.ReadFull(r.Body, make([]byte, 2))
+		}
+		_, _ = io.WriteString(w, r.Method+r.URL.Path)
+	})))
+	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+	for _, path := range []string{"/unread", "/half"} {
+		// Here: skipped.
+		c := dial(t, at)
+		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%sGET /next HTTP/1.1\r\nHost: a\r\n"+
+			"Connection: close\r\n\r\n", path, len(smuggled), smuggled)
+		text, _ := io.ReadAll(c)
+		all := answers(t, text, nil)
+		if len(all) != 2 || all[0].Body != "POST"+path || all[1].Body != "GET/next" {
+			t.Errorf("%s: %q, want the answers to POST and GET", path, text)
+		}
+		// Not here: the connection ends.
+		c = dial(t, at)
+		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\nhi", path, 2+len(smuggled))
+		in := bufio.NewReader(c)
+		a, err := http.ReadResponse(in, nil)
+		if err != nil || !a.Close {
+			t.Fatalf("%s: %v, %v, want an answer that closes", path, a, err)
+		}
+		_, _ = io.ReadAll(a.Body)
+		_, _ = io.WriteString(c, smuggled)
+		if rest, _ := io.ReadAll(in); len(rest) > 0 {
+			t.Errorf("%s: behind the answer came %q", path, rest)
+		}
+	}
+}
+
+// Under TLS HTTP/1.1 is served here and HTTP/2 by net/http, which also answers who speaks no TLS.
+func TestTLS(t *testing.T) {
+	made := httptest.NewUnstartedServer(http.NotFoundHandler())
+	made.EnableHTTP2 = true
+	made.StartTLS()
+	defer made.Close()
+	s := quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %v", r.Proto, r.TLS != nil && r.TLS.HandshakeComplete)
+	}))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := New(s)
+	go func() { _ = e.Serve(tls.NewListener(l, made.TLS)) }()
+	defer e.Close()
+	for _, http2 := range []bool{false, true} {
+		for _, pragma := range []string{"", "x"} {
+			client := made.Client()
+			transport := client.Transport.(*http.Transport).Clone()
+			transport.ForceAttemptHTTP2 = http2
+			if !http2 {
+				transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
+			}
+			r, _ := http.NewRequest("GET", "https://"+l.Addr().String()+"/", nil)
+			if pragma != "" {
+				r.Header.Set("Pragma", pragma)
+			}
+			a, err := (&http.Client{Transport: transport}).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := io.ReadAll(a.Body)
+			transport.CloseIdleConnections()
+			if want := map[bool]string{false: "HTTP/1.1 true", true: "HTTP/2.0 true"}[http2]; string(got) != want {
+				t.Errorf("HTTP/2 %v, Pragma %q: %q, want %q", http2, pragma, got, want)
+			}
+		}
+	}
+	if s := e.Stats(); s.Plain != 1 {
+		t.Errorf("%d requests were served here, want 1", s.Plain)
+	}
+	c := dial(t, l.Addr().String())
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if text, _ := io.ReadAll(c); !bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {
+		t.Errorf("without TLS: %q", text)
+	}
+}
