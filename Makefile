@@ -88,6 +88,9 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/database ./server/redis ./server/token
 	@echo "== go test, more connections than there are descriptors, by each way to hold one"
 	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
+	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http"
+	@HEADGATE_TEST_ENGINE=fast $(GOTEST) ./server/daemon ./eval/attacks
+	@$(MAKE) -s engine STREAMS=10000000
 	@echo "== gateways and their store, broken at random"
 	@$(MAKE) -s nemesis SEEDS=1400 FIRST=1
 	@echo "== the gateway before real servers of all kinds"
@@ -116,6 +119,10 @@ doors: deps ## ask by real proxies and clients of Redis, and hold all doors agai
 
 gateway: deps ## measure what a request costs at the gateway, beside nginx, HAProxy and Envoy, write docs/benchmarks/gateway.md (three minutes)
 	cd eval && go run ./gateway
+
+STREAMS ?= 100000000
+engine: ## read STREAMS made-up streams (default 100,000,000: a quarter of an hour) as plain requests, and by net/http
+	@$(GOTEST) -tags long -run TestManyStreams -v ./server/engine -streams $(STREAMS)
 
 doors-bench: ## measure what a decision costs at each door, write docs/benchmarks/doors.md (two minutes)
 	cd eval && go run ./doorcost

@@ -27,6 +27,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"decisionlog":     {},
 			"descriptor":      {},
 			"draw":            {},
+			"engine":          {},
 			"envoy":           {"descriptor", "quota"},
 			"quota":           {"descriptor"},
 			"group":           {},
@@ -68,7 +69,8 @@ func TestImportsPointOneWay(t *testing.T) {
 
 			// The process, and commands.
 			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor",
-				"developers", "envoy", "fleet", "group", "hold", "metrics", "openapi", "quota", "record", "redis",
+				"developers", "engine", "envoy", "fleet", "group", "hold", "metrics", "openapi", "quota", "record",
+				"redis",
 				"revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo": {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota",

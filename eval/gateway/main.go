@@ -128,7 +128,11 @@ func (s *site) close() {
 	}
 }
 
-const nginxRow, netHTTPRow = "nginx, limit_req", "Headgate, `upstream_client: net/http`"
+const (
+	nginxRow   = "nginx, limit_req"
+	fastRow    = "Headgate, `engine: fast`"
+	netHTTPRow = "Headgate, `upstream_client: net/http`"
+)
 
 func (s *site) start() error {
 	if err := os.Setenv("GOMAXPROCS", "1"); err != nil { // of what is started: each has one thread's worth
@@ -173,20 +177,19 @@ func (s *site) start() error {
 		}
 		s.proxies = append(s.proxies, made)
 	}
-	for _, client := range []string{"own", "net/http"} {
-		made := proxy{name: "Headgate"}
-		if client != "own" {
-			made.name = netHTTPRow
-		}
+	for i, own := range []struct{ name, setting string }{
+		{fastRow, "engine: fast"}, {"Headgate", "engine: net/http"}, {netHTTPRow, "upstream_client: net/http"},
+	} {
+		made := proxy{name: own.name}
 		for _, refuses := range []bool{false, true} {
-			dir, limit := s.folder("headgate"+strings.ReplaceAll(client, "/", "")+fmt.Sprint(refuses)), "1000000"
+			dir, limit := s.folder(fmt.Sprint("headgate", i, refuses)), "1000000"
 			if refuses {
 				limit = "1"
 			}
 			if err := errors.Join(
 				os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\n"), 0o644),
 				os.WriteFile(filepath.Join(dir, "headgate.yaml"),
-					[]byte("upstream: http://"+api.At+"\nupstream_client: "+client+"\nroutes: [routes.txt]\n"), 0o644),
+					[]byte("upstream: http://"+api.At+"\n"+own.setting+"\nroutes: [routes.txt]\n"), 0o644),
 				harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
 			); err != nil {
 				return err

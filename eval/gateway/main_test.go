@@ -13,7 +13,7 @@ func TestEveryProxy(t *testing.T) {
 	if err := run([]string{"-dry", "-rounds", "1", "-sample", "200ms"}, &out, &progress); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
-	for _, name := range []string{nginxRow, "HAProxy", "Envoy", "| Headgate |", netHTTPRow} {
+	for _, name := range []string{nginxRow, "HAProxy", "Envoy", "| Headgate |", fastRow, netHTTPRow} {
 		rows := 0
 		for line := range strings.Lines(out.String()) {
 			if strings.Contains(line, name) && !strings.Contains(line, "| 0.0 |") {

@@ -132,6 +132,10 @@ func Serve(t testing.TB, dir string, args ...string) *Gateway {
 	return g
 }
 
+// Engine is a variable of the environment: which engine reads the requests of the gateways that are started, as the
+// setting of that name says. Default what their configurations say.
+const Engine = "HEADGATE_TEST_ENGINE"
+
 // Start is Serve for programs: the caller ends what it starts, with Kill.
 func Start(dir string, args ...string) (*Gateway, error) {
 	binary, err := build()
@@ -196,6 +200,9 @@ func startBy(command []string, dir string, args ...string) (*Gateway, error) {
 	}
 	g.cmd = exec.Command(command[0], append(append(command[1:len(command):len(command)], "serve", "--listen",
 		"127.0.0.1:0", "--admin", "127.0.0.1:0", "--db", g.DB), args...)...)
+	if engine := os.Getenv(Engine); engine != "" {
+		g.cmd.Args = append(g.cmd.Args, "--engine", engine)
+	}
 	g.cmd.Dir, g.cmd.Stderr = dir, g.log
 	stdout, err := g.cmd.StdoutPipe()
 	if err != nil {

@@ -222,6 +222,10 @@ type Config struct {
 	// Tokens says which bearer tokens are believed. Default none.
 	Tokens Tokens `yaml:"tokens"`
 
+	// Engine is what reads requests over HTTP/1.1: net/http (default), which is Go's, or fast, which reads
+	// plain ones itself at less cost and leaves all others to net/http. auto is what is recommended.
+	Engine string `yaml:"engine"`
+
 	// TLS makes the gateway speak TLS. Default plain HTTP.
 	TLS TLS `yaml:"tls"`
 
@@ -323,6 +327,7 @@ func Default() Config {
 		Unknown: "reject", NoRule: "allow", Credentials: "all", BadCredentials: "ignore", BurstPercent: 100,
 		MaxBuckets: 1 << 20,
 		MaxWait:    defaultMaxWait, MaxWaiters: defaultMaxWaiters, RetryAfter: "spaced",
+		Engine:          "net/http",
 		Clients:         defaultClients(),
 		Tokens:          defaultTokens(),
 		TLS:             defaultTLS(),
@@ -458,6 +463,7 @@ func (c *Config) check(check *checker) {
 	check.warnings(c)
 	check.traces(c.Traces)
 	check.servers(c)
+	check.oneOf("engine", c.Engine, "net/http", "fast", "auto")
 	check.duration("upstream_timeout", c.UpstreamTimeout, time.Millisecond, 24*time.Hour)
 	check.duration("state_interval", c.StateInterval, 100*time.Millisecond, time.Hour)
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)

@@ -29,6 +29,7 @@ import (
 	"github.com/headgate-io/headgate/server/advisories"
 	"github.com/headgate-io/headgate/server/balancer"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/engine"
 	"github.com/headgate-io/headgate/server/hold"
 	"github.com/headgate-io/headgate/server/metrics"
 )
@@ -82,7 +83,8 @@ type Daemon struct {
 type listener struct {
 	net.Listener
 	server *http.Server
-	other  server // in its place, for what is not HTTP
+	front  *engine.Server // before it, for requests that are plain; nil without
+	other  server         // in its place, for what is not HTTP
 }
 
 // server is what *envoy.Server, *resp.Server and *spoe.Server have in common.
@@ -220,6 +222,9 @@ func (d *Daemon) handle(access admin.Access) (err error) {
 		d.gate.server.Protocols.SetHTTP1(true)
 		d.gate.server.Protocols.SetUnencryptedHTTP2(true)
 	}
+	if chosen, _ := d.conf.ChosenEngine(); chosen == "fast" {
+		d.gate.front = engine.New(d.gate.server)
+	}
 	return nil
 }
 
@@ -303,6 +308,9 @@ func (l listener) serve() error {
 	if l.other != nil {
 		return l.other.Serve(l.Listener)
 	}
+	if l.front != nil {
+		return l.front.Serve(l.Listener)
+	}
 	return l.server.Serve(l.Listener)
 }
 
@@ -313,9 +321,16 @@ func (l listener) shutDown(ctx context.Context) error {
 		_ = l.Close()
 		return l.other.Shutdown(ctx)
 	}
-	err := l.server.Shutdown(ctx)
+	var s interface {
+		Shutdown(context.Context) error
+		Close() error
+	} = l.server
+	if l.front != nil {
+		s = l.front
+	}
+	err := s.Shutdown(ctx)
 	if ctx.Err() != nil {
-		_ = l.server.Close()
+		_ = s.Close()
 	}
 	return err
 }
@@ -393,6 +408,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.log.Warn(s.StandingWords + ": add some with `headgate policy set`")
 	}
 	d.log.Info("server behind", "assumed", d.conf.Endpoint.Assumes())
+	if d.conf.Gateway() {
+		chosen, why := d.conf.ChosenEngine()
+		d.log.Info("requests are read by", "engine", chosen, "why", why)
+	}
 	d.log.Info("serving", d.whereabouts()...)
 	d.tell(systemd.SdNotifyReady)
 	select {

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,6 +56,7 @@ func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change 
 	if err := os.WriteFile(c.Routes[0], []byte("GET /v1/items/{id}\nPOST /v1/items\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c.Engine = cmp.Or(os.Getenv("HEADGATE_TEST_ENGINE"), c.Engine) // as `make long` tries both
 	for _, f := range change {
 		f(&c)
 	}

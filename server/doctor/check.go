@@ -65,6 +65,7 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	checkTLS(&r, "tls", c.TLS, o.Now)
 	checkTLS(&r, "decisions.tls", c.Decisions.TLS.Files(), o.Now)
 	checkDoors(&r, c)
+	checkEngine(&r, c)
 	checkClients(&r, c, hold.Divide(hold.Descriptors()))
 	checkProxies(&r, c)
 	checkRegions(&r, c.RegionFiles)

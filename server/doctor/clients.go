@@ -62,3 +62,10 @@ func checkClients(r *Report, c config.Config, b hold.Budget) {
 		note("clients.max_target_bytes", v.MaxTargetBytes, "long paths cost more than many requests", "8KiB")
 	}
 }
+
+// checkEngine says what reads requests, and why.
+func checkEngine(r *Report, c config.Config) {
+	if chosen, why := c.ChosenEngine(); c.Gateway() {
+		r.add(Finding{Setting: "engine", Value: chosen + ": " + why, Level: OK})
+	}
+}

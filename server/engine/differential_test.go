@@ -13,7 +13,8 @@ import (
 // seeds are requests, and the beginnings of attacks.
 var seeds = []string{
 	"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /v1/books/12?q=a%20b&x=1 HTTP/1.1\r\nHost: api.example.com:8080\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n",
+	"GET /v1/books/12?q=a%20b&x=1 HTTP/1.1\r\nHost: api.example.com:8080\r\nUser-Agent: curl/8.5.0\r\n" +
+		"Accept: */*\r\n\r\n",
 	"POST /v1/books HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nhello",
 	"HEAD /a HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
 	"PUT /a/b%2Fc HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
@@ -42,7 +43,8 @@ var tokens = []string{
 	"Pragma: no-cache\r\nCache-Control: x\r\n",
 	"Trailer: X\r\n", "TE: trailers\r\n", "Keep-Alive: 5\r\n", "Proxy-Connection: close\r\n", "X: y\r\n z\r\n", "X\r\n",
 	": x\r\n", "X: \x01\r\n", "X:y\r\n", "X-Y: \xe9\r\n", "(X): y\r\n", "X\x00Y: z\r\n",
-	" HTTP/1.0", " HTTP/1.1", " HTTP/1.2", " HTTP/2.0", " http/1.1", " HTTP/01.1", "HTTP/1.1", "  HTTP/1.1", "\tHTTP/1.1",
+	" HTTP/1.0", " HTTP/1.1", " HTTP/1.2", " HTTP/2.0", " http/1.1", " HTTP/01.1", "HTTP/1.1",
+	"  HTTP/1.1", "\tHTTP/1.1",
 	"GET ", "POST ", "CONNECT ", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "get ", "http://b/", "//b/", "0\r\n\r\n",
 	"GET /c HTTP/1.1\r\nHost: c\r\n\r\n",
 }
@@ -151,7 +153,7 @@ func compare(seed uint64, streams int, without rule, most int) (plain, notPlain 
 // What is plain, net/http reads in the same way: method, target, fields, body, and where it ends.
 func TestPlainIsReadTheSame(t *testing.T) {
 	seed := rand.Uint64()
-	plain, others, faults := compare(seed, 100_000, all, 5)
+	plain, others, faults := compare(seed, 100_000, none, 5)
 	t.Logf("seed %d: %d plain, %d for net/http", seed, plain, others)
 	for _, fault := range faults {
 		t.Errorf("seed %d: %s", seed, fault)
@@ -203,7 +205,7 @@ func TestEachRuleHandsOver(t *testing.T) {
 
 // The comparison with net/http notices if a rule were missing.
 func TestEachRuleIsNeeded(t *testing.T) {
-	for without := all + 1; without < rules; without++ {
+	for without := none + 1; without < rules; without++ {
 		if readAlike[without] != "" {
 			continue
 		}

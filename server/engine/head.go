@@ -53,7 +53,7 @@ type mark struct{ nameAt, nameEnd, valueAt, valueEnd int }
 type rule uint8
 
 const (
-	all rule = iota
+	none rule = iota
 	knownMethod
 	originForm
 	targetBytes
@@ -406,7 +406,8 @@ var names = func() map[string]string {
 	known := map[string]string{}
 	for _, name := range []string{"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control",
 		"Connection", "Content-Length", "Content-Type", "Cookie", "Dnt", "Forwarded", "If-Modified-Since",
-		"If-None-Match", "Idempotency-Key", "Origin", "Priority", "Range", "Referer", "Sec-Fetch-Dest", "Sec-Fetch-Mode",
+		"If-None-Match", "Idempotency-Key", "Origin", "Priority", "Range", "Referer", "Sec-Fetch-Dest",
+		"Sec-Fetch-Mode",
 		"Sec-Fetch-Site", "Sec-Fetch-User", "Traceparent", "Upgrade-Insecure-Requests", "User-Agent", "X-Api-Key",
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "X-Request-Id"} {
 		known[name] = name

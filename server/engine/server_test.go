@@ -23,7 +23,8 @@ import (
 // quiet is a net/http server without a log.
 func quiet(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		Handler: h, DisableGeneralOptionsHandler: true,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 }
 
@@ -81,7 +82,9 @@ func answers(t *testing.T, text []byte, methods []string) (all []told) {
 			i++
 		}
 		a.Header.Del("Date")
-		all = append(all, told{a.StatusCode, a.Header, string(body), a.ContentLength, a.TransferEncoding, a.Trailer, a.Close})
+		all = append(all, told{
+			a.StatusCode, a.Header, string(body), a.ContentLength, a.TransferEncoding, a.Trailer, a.Close,
+		})
 	}
 }
 
@@ -194,8 +197,10 @@ func inMemory(t *testing.T, h http.Handler) (plain, fast *oracle) {
 // Every answer is that of net/http: status, fields, body, how it is framed, and whether another request may follow.
 func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
 	own, fast := inMemory(t, http.HandlerFunc(various))
-	for _, path := range []string{"/none", "/small", "/sniffed", "/sniffed/declared", "/untyped", "/coded", "/declared", "/short",
-		"/long", "/2048", "/2049", "/pieces", "/large", "/flushed", "/flushed/empty", "/204", "/304", "/interim", "/trailer",
+	for _, path := range []string{"/none", "/small", "/sniffed", "/sniffed/declared", "/untyped", "/coded", "/declared",
+		"/short",
+		"/long", "/2048", "/2049", "/pieces", "/large", "/flushed", "/flushed/empty", "/204", "/304", "/interim",
+		"/trailer",
 		"/close", "/injected", "/twice", "/abort", "/echo?a=b"} {
 		for _, method := range []string{"GET", "HEAD", "POST"} {
 			for _, fields := range []string{"", "Connection: close\r\n", "X-Y: z\r\n"} {
@@ -274,7 +279,8 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	c := &conn{server: e, net: &bytesConn{closed: make(chan struct{})}, session: sessions.New().(*session)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.blank = new(http.Request).WithContext(c.ctx)
-	text := []byte("GET /v1/books/12?a=b HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n")
+	text := []byte("GET /v1/books/12?a=b HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: curl/8.5.0\r\n" +
+		"Accept: */*\r\n\r\n")
 	if n := testing.AllocsPerRun(100, func() {
 		c.net.(*bytesConn).in = text
 		if v := c.readHead(); v != plain || !c.serveOne() {
@@ -408,6 +414,7 @@ func watched(e *Server) bool {
 
 // A head that is never whole, and a connection without a next request, end when they may.
 func TestWaitsEnd(t *testing.T) {
+	const small = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n"
 	for name, test := range map[string]struct {
 		send       string
 		head, idle time.Duration
@@ -415,9 +422,9 @@ func TestWaitsEnd(t *testing.T) {
 	}{
 		"head":         {send: "GET / HTTP/1.1\r\nHost:", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
 		"nothing":      {send: "", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
-		"idle":         {send: "GET /small HTTP/1.1\r\nHost: a\r\n\r\n", head: time.Hour, idle: 3 * time.Second, atLeast: 6},
-		"second head":  {send: "GET /small HTTP/1.1\r\nHost: a\r\n\r\nGET /", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
-		"no idle time": {send: "GET /small HTTP/1.1\r\nHost: a\r\n\r\nGET /", head: 2 * time.Second, atLeast: 4},
+		"idle":         {send: small, head: time.Hour, idle: 3 * time.Second, atLeast: 6},
+		"second head":  {send: small + "GET /", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
+		"no idle time": {send: small + "GET /", head: 2 * time.Second, atLeast: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := quiet(http.HandlerFunc(various))
@@ -553,7 +560,8 @@ func TestUnreadBodies(t *testing.T) {
 	for _, path := range []string{"/unread", "/half"} {
 		// Here: skipped.
 		c := dial(t, at)
-		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%sGET /next HTTP/1.1\r\nHost: a\r\n"+
+		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"+
+			"GET /next HTTP/1.1\r\nHost: a\r\n"+
 			"Connection: close\r\n\r\n", path, len(smuggled), smuggled)
 		text, _ := io.ReadAll(c)
 		all := answers(t, text, nil)

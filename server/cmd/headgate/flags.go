@@ -75,6 +75,8 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 		text(func(c *config.Config) *string { return &c.SecretFile },
 			"secret under which API keys are hashed (default: beside the database)")
 		flags.Lookup(name).DefValue = ""
+	case "engine":
+		text(func(c *config.Config) *string { return &c.Engine }, "what reads requests: net/http, fast or auto")
 	case "unknown":
 		text(func(c *config.Config) *string { return &c.Unknown }, "requests that match no endpoint: reject or limit")
 	case "openapi":

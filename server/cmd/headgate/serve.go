@@ -80,7 +80,7 @@ them. Relative paths are relative to the working directory.`,
 	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "decisions-resp", "decisions-spoe", "admin",
 		"admin-token-file", "upstream", "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown",
 		"max-buckets", "max-bytes",
-		"max-wait", "max-waiters", "max-connections", "max-connections-per-address")
+		"max-wait", "max-waiters", "max-connections", "max-connections-per-address", "engine")
 	return cmd
 }
 

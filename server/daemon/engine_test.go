@@ -1,0 +1,96 @@
+package daemon_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// moments are what differs between two answers to the same, as they were given one after the other.
+var moments = regexp.MustCompile(`(?i)^date: .*|;r=[0-9]+;t=[0-9]+|^retry-after: .*|Retry in [^"]*|Content-Length: [0-9]{3}`)
+
+// conversation sends requests, each with Connection: close at its end, and returns what is answered, by line.
+func conversation(t *testing.T, gate, text string) []string {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(gate, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	answer, _ := io.ReadAll(c) // a reset after the answer is as good
+	lines := strings.Split(string(answer), "\r\n")
+	for i := range lines {
+		lines[i] = moments.ReplaceAllString(lines[i], "at some time")
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Both engines answer alike: what is served, and each refusal.
+func TestEnginesAnswerAlike(t *testing.T) {
+	rules := []policy.Rule{{Endpoint: policy.Default, Limit: 1000},
+		{Endpoint: "POST /v1/items", Limit: 1, Per: time.Hour}}
+	start := func(engine string) *process {
+		return newProcess(t, rules, func(c *config.Config) {
+			c.Engine, c.Clients.MaxHeaders, c.Clients.MaxTargetBytes = engine, 20, 256
+			c.BadCredentials = "reject"
+		})
+	}
+	own, fast := start("net/http"), start("fast")
+	request := func(line, fields string) string {
+		return line + " HTTP/1.1\r\nHost: x\r\n" + fields + "Connection: close\r\n\r\n"
+	}
+	post := request("POST /v1/items", "Content-Length: 2\r\n") + "hi"
+	for name, text := range map[string]string{
+		"served":              request("GET /v1/items/1?a=b", ""),
+		"HEAD":                request("HEAD /v1/items/1", ""),
+		"pipelined":           "GET /v1/items/1 HTTP/1.1\r\nHost: x\r\n\r\n" + request("GET /v1/items/2", ""),
+		"unknown":             request("GET /nowhere", ""),
+		"method":              request("DELETE /v1/items/1", ""),
+		"no safe reading":     request("GET /v1/items/a%2Fb", ""),
+		"two readings":        request("GET /v1/items/..%2f1", ""),
+		"a credential":        request("GET /v1/items/1", "X-Api-Key: nobody's\r\nAuthorization: Bearer x\r\n"),
+		"many fields":         request("GET /v1/items/1", strings.Repeat("X-A: b\r\n", 25)),
+		"very many fields":    request("GET /v1/items/1", strings.Repeat("X-A: b\r\n", 250)),
+		"long target":         request("GET /v1/items/"+strings.Repeat("a", 300), ""),
+		"long head":           request("GET /v1/items/1", "X-A: "+strings.Repeat("a", 9000)+"\r\n"),
+		"no Host":             "GET /v1/items/1 HTTP/1.1\r\n\r\n",
+		"two Hosts":           request("GET /v1/items/1", "Host: y\r\n"),
+		"HTTP/1.0":            "GET /v1/items/1 HTTP/1.0\r\n\r\n",
+		"chunked":             request("POST /v1/items", "Transfer-Encoding: chunked\r\n") + "2\r\nhi\r\n0\r\n\r\n",
+		"both lengths":        request("POST /v1/items", "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n") + "0\r\n\r\n",
+		"expects":             request("POST /nowhere", "Expect: 100-continue\r\nContent-Length: 2\r\n"),
+		"over":                post,
+		"a body not awaited":  request("POST /nowhere", "Content-Length: 2000000\r\n"),
+		"asterisk":            request("OPTIONS *", ""),
+		"CONNECT":             request("CONNECT x:80", ""),
+		"absolute":            request("GET http://x/v1/items/1", ""),
+		"nonsense":            "\x16\x03\x01 nonsense\r\n\r\n",
+		"Upgrade: h2c":        request("GET /v1/items/1", "Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"),
+		"fields of the proxy": request("GET /v1/items/1", "X-Forwarded-For: 9.9.9.9\r\nX_Forwarded_For: 8.8.8.8\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, got := conversation(t, own.gate, text), conversation(t, fast.gate, text)
+			if !slices.Equal(got, want) {
+				t.Errorf("%.300q:\n%q\nwant\n%q", text, got, want)
+			}
+		})
+	}
+	for _, p := range []*process{own, fast} {
+		conversation(t, p.gate, post)
+		if status := fmt.Sprint(conversation(t, p.gate, post)); !strings.Contains(status, "HTTP/1.1 429") {
+			t.Errorf("the second POST was answered %s, want 429", status)
+		}
+	}
+}
