@@ -438,7 +438,7 @@ func (w *watch) wait() {
 func (w *watch) end(c *conn) bool {
 	w.mu.Lock()
 	// From here on no watch begins: it would not be that of this phase.
-	c.phase.Store(c.server.tick.Load()<<tickBits | nothing)
+	c.phase.Store(nothing)
 	running := w.running
 	w.mu.Unlock()
 	if running == nil {

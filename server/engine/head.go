@@ -251,11 +251,7 @@ func (h *head) field(buf []byte, from, to int) bool {
 	if len(h.marks) == maxFields {
 		return false
 	}
-	m := mark{from, nameEnd, first, last}
-	if !h.frames(buf[from:nameEnd], buf[first:last], m) {
-		return false
-	}
-	return true
+	return h.frames(buf[from:nameEnd], buf[first:last], mark{from, nameEnd, first, last})
 }
 
 // otherName returns where the colon of a field is whose name is none of ours, or -1. Only a test asks for it.
