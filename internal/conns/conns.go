@@ -25,8 +25,8 @@ type Options struct {
 	// Most bounds the connections that are open.
 	Most int
 
-	// Patience is how long a client may take to send what it has begun, and to take what it is sent.
-	// Default 10 s.
+	// Patience is how long a client may take to send what it has begun, and at least how long to take what it is
+	// sent: at most twice as long. Default 10 s.
 	Patience time.Duration
 
 	// Answer serves a connection until it is to be closed.
@@ -65,6 +65,11 @@ type Conn struct {
 	net.Conn
 	server *Server
 	asked  atomic.Int64 // how many questions are being answered
+
+	// Deadlines cost as much as a decision, so they are set where somebody has to be waited for. Of what is read:
+	begun, hurried bool // something has begun; and has a deadline
+	armed          bool // the connection has one, of this or of what came before
+	sendBy         time.Time
 }
 
 // New returns a Server.
@@ -157,22 +162,35 @@ func (s *Server) serve(c *Conn) {
 const handshakeWithin = 10 * time.Second
 
 // Await waits until a client begins to send something, which it may put off for as long as it likes. In reads
-// from the connection; from then on Patience counts.
+// from c; what begins then has Patience to come.
 func (c *Conn) Await(in *bufio.Reader) error {
-	_ = c.SetReadDeadline(time.Time{})
-	if _, err := in.Peek(1); err != nil {
-		return err
+	if c.begun = false; c.armed && in.Buffered() == 0 {
+		_ = c.SetReadDeadline(time.Time{})
+		c.armed = false
 	}
-	c.Hurry()
-	return nil
+	_, err := in.Peek(1)
+	c.Begin()
+	return err
 }
 
-// Hurry has Patience counted anew for what is read.
-func (c *Conn) Hurry() { _ = c.SetReadDeadline(time.Now().Add(c.server.options.Patience)) }
+// Begin says that what is read from now on is something new, which has Patience to come as a whole.
+func (c *Conn) Begin() { c.begun, c.hurried = true, false }
 
-// Send sends b, and reports false if the client does not take it.
+// Read reads what is there, or waits for it.
+func (c *Conn) Read(b []byte) (int, error) {
+	if c.begun && !c.hurried {
+		_ = c.SetReadDeadline(time.Now().Add(c.server.options.Patience))
+		c.hurried, c.armed = true, true
+	}
+	return c.Conn.Read(b)
+}
+
+// Send sends b, and reports false if the client does not take it. One goroutine at a time may send.
 func (c *Conn) Send(b []byte) bool {
-	_ = c.SetWriteDeadline(time.Now().Add(c.server.options.Patience))
+	if now := time.Now(); c.sendBy.Sub(now) < c.server.options.Patience {
+		c.sendBy = now.Add(2 * c.server.options.Patience)
+		_ = c.SetWriteDeadline(c.sendBy)
+	}
 	_, err := c.Write(b)
 	return err == nil
 }

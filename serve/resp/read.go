@@ -37,6 +37,10 @@ type commands struct {
 // is skipped.
 func (c *commands) next() ([][]byte, error) {
 	for {
+		c.args = c.args[:0]
+		if c.whole() {
+			return c.args, nil
+		}
 		if cap(c.text) > maxKept { // connections are many, and long commands seldom
 			c.text = nil
 		}
@@ -59,6 +63,44 @@ func (c *commands) next() ([][]byte, error) {
 			return c.args, nil
 		}
 	}
+}
+
+// whole reads an array of bulk strings that has come as a whole, as most do, where it lies. It reports false for
+// whatever else is there, and for what is wrong, which array is to read.
+func (c *commands) whole() bool {
+	all, _ := c.in.Peek(c.in.Buffered())
+	count, rest, ok := length(all, '*', maxArguments)
+	if !ok || count == 0 {
+		return false
+	}
+	for ; count > 0; count-- { // the buffer is smaller than maxCommand
+		var size int
+		if size, rest, ok = length(rest, '$', maxArgument); !ok {
+			return false
+		}
+		if len(rest) < size+2 || rest[size] != '\r' || rest[size+1] != '\n' {
+			return false
+		}
+		c.args = append(c.args, rest[:size:size])
+		rest = rest[size+2:]
+	}
+	_, _ = c.in.Discard(len(all) - len(rest)) // it stays in the buffer until that is read into
+	return true
+}
+
+// length takes a line off b that is a kind and a number of at most four or five digits, as almost all are.
+func length(b []byte, kind byte, most int) (n int, rest []byte, ok bool) {
+	if len(b) < 4 || b[0] != kind {
+		return 0, nil, false
+	}
+	at := 1
+	for ; at < min(len(b), 7) && '0' <= b[at] && b[at] <= '9'; at++ {
+		n = n*10 + int(b[at]-'0')
+	}
+	if at == 1 || n > most || len(b) < at+2 || b[at] != '\r' || b[at+1] != '\n' {
+		return 0, nil, false
+	}
+	return n, b[at+2:], true
 }
 
 // array reads the elements of an array; count is its length in digits.

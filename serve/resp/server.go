@@ -6,6 +6,7 @@ package resp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -122,11 +123,10 @@ func (s *Server) Shutdown(ctx context.Context) error { return s.conns.Shutdown(c
 
 // answer serves one connection.
 func (s *Server) answer(c *conns.Conn) {
-	from := &counted{Conn: c}
-	in := bufio.NewReaderSize(from, 16<<10)
+	in := bufio.NewReaderSize(c, 16<<10)
 	client := &client{server: s, commands: commands{in: in}, known: s.options.Password == ""}
 	var out []byte
-	for reads, busy := 0, 0; ; {
+	for busy := 0; ; {
 		if in.Buffered() == 0 {
 			if len(out) > 0 && !c.Send(out) || !c.Busy(-busy) {
 				return
@@ -138,10 +138,7 @@ func (s *Server) answer(c *conns.Conn) {
 			busy = 1
 			c.Busy(busy)
 		}
-		if from.reads != reads { // so the command at hand began just now
-			reads = from.reads
-			c.Hurry()
-		}
+		c.Begin()
 		args, err := client.next()
 		if err != nil {
 			s.options.Failed(decisions.Incomplete, err)
@@ -161,17 +158,6 @@ func (s *Server) answer(c *conns.Conn) {
 	}
 }
 
-// counted counts how often a connection was read from.
-type counted struct {
-	net.Conn
-	reads int
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	c.reads++
-	return c.Conn.Read(p)
-}
-
 // client is what is known of a connection.
 type client struct {
 	server *Server
@@ -179,10 +165,21 @@ type client struct {
 	known   bool // it has said the password, or there is none
 	resp3   bool
 	leaving bool
+
+	// Of CL.THROTTLE: the limit of the one before, which most repeat, and what a store is asked with.
+	limit rate.Limit
+	shape rate.Shape
+	takes [1]bucket.Take
+	outs  [1]bucket.Outcome
 }
+
+var throttle = []byte("CL.THROTTLE")
 
 // run appends the reply to a command to b.
 func (c *client) run(b []byte, args [][]byte) []byte {
+	if len(args[0]) == len(throttle) && bytes.EqualFold(args[0], throttle) && c.known { // most are
+		return c.throttle(b, args[1:])
+	}
 	name := strings.ToUpper(string(args[0][:min(len(args[0]), 32)]))
 	switch {
 	case name == "QUIT":
@@ -199,8 +196,6 @@ func (c *client) run(b []byte, args [][]byte) []byte {
 		return appendError(b, "NOAUTH Authentication required.")
 	}
 	switch name {
-	case "CL.THROTTLE":
-		return c.throttle(b, args[1:])
 	case "HG.CHECK":
 		if c.server.options.Check != nil {
 			return c.check(b, args[1:])

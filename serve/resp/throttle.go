@@ -24,14 +24,15 @@ func (c *client) throttle(b []byte, args [][]byte) []byte {
 		return wrongCount(b, "cl.throttle")
 	}
 	numbers := [4]int64{3: 1}
-	for i, name := range []string{"max_burst", "count per period", "period", "quantity"}[:len(args)-1] {
-		n, err := strconv.ParseInt(string(args[1+i]), 10, 64)
+	for i, text := range args[1:] {
 		least := int64(1)
 		if i == 0 || i == 3 {
 			least = 0
 		}
+		n, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil || n < least {
-			return appendError(b, "ERR "+name+" is not a whole number of "+strconv.FormatInt(least, 10)+" or more")
+			return appendError(b, "ERR "+[...]string{"max_burst", "count per period", "period", "quantity"}[i]+
+				" is not a whole number of "+strconv.FormatInt(least, 10)+" or more")
 		}
 		numbers[i] = n
 	}
@@ -40,27 +41,31 @@ func (c *client) throttle(b []byte, args [][]byte) []byte {
 		return appendError(b, "ERR the limit is larger than can be counted")
 	}
 	s := c.server
-	shape, err := s.shapes.of(rate.Limit{Tokens: count, Per: time.Duration(period) * time.Second, Burst: burst + 1})
-	if err != nil {
-		return appendError(b, "ERR the limit cannot be counted: "+err.Error())
+	limit := rate.Limit{Tokens: count, Per: time.Duration(period) * time.Second, Burst: burst + 1}
+	if limit != c.limit {
+		shape, err := s.shapes.of(limit)
+		if err != nil {
+			return appendError(b, "ERR the limit cannot be counted: "+err.Error())
+		}
+		c.limit, c.shape = limit, shape
 	}
-	take := bucket.Take{Shape: shape, Cost: quantity, Reach: s.options.Reach}
+	take, out := &c.takes[0], &c.outs[0]
+	*take, *out = bucket.Take{Shape: c.shape, Cost: quantity, Reach: s.options.Reach}, bucket.Outcome{}
 	take.Key, take.Tag = s.options.Name(args[0])
-	var out [1]bucket.Outcome
-	allowed, err := s.options.Buckets.TryConsume(context.Background(), s.options.Now(), []bucket.Take{take}, out[:])
+	allowed, err := s.options.Buckets.TryConsume(context.Background(), s.options.Now(), c.takes[:], c.outs[:])
 	if err != nil {
 		return appendError(b, "UNAVAILABLE the limits cannot be checked at the moment")
 	}
 	limited, retry := int64(0), int64(-1)
 	if !allowed {
 		limited = 1
-		if !out[0].Never {
-			retry = rate.Seconds(out[0].RetryAfter)
+		if !out.Never {
+			retry = rate.Seconds(out.RetryAfter)
 		}
 	}
 	b = appendLength(b, '*', 5)
-	b = appendInt(appendInt(appendInt(b, limited), burst+1), out[0].Remaining)
-	return appendInt(appendInt(b, retry), rate.Seconds(out[0].ResetAfter))
+	b = appendInt(appendInt(appendInt(b, limited), burst+1), out.Remaining)
+	return appendInt(appendInt(b, retry), rate.Seconds(out.ResetAfter))
 }
 
 // shapes remembers limits that were compiled, which programs repeat.
