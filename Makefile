@@ -95,8 +95,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s nemesis SEEDS=1400 FIRST=1
 	@echo "== the gateway before real servers of all kinds"
 	@$(MAKE) -s garden-long
-	@echo "== many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
-	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno' ./eval/doors
+	@echo "== hostile peers of every door, many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
+	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers' ./eval/doors
 	@echo "== clients are what the generators write"
 	@scripts/generate-clients check
 	@echo "== clients that pace themselves: the optimum by a solver"

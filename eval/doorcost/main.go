@@ -34,6 +34,8 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/eval/harness"
@@ -57,9 +59,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 	rounds := flags.Int("rounds", 5, "how often each way to ask is measured, in turn")
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
+	others := flags.Bool("others", true, "measure gubernator too, which takes two minutes to build, once")
 	empty := flags.String("empty", "",
 		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned); "+
-			"or a server of net/http without (http) or with the middleware (limited)")
+			"a server of net/http without (http) or with the middleware (limited); "+
+			"or one that sends five numbers whenever it has read (numbers)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -67,13 +71,15 @@ func run(args []string, stdout, stderr io.Writer) error {
 	case "":
 	case "http", "limited":
 		return serveHTTP(stdout, *empty == "limited")
+	case "numbers":
+		return serveNumbers(stdout)
 	default:
 		return serveEmpty(stdout, *empty == "tuned")
 	}
 	if *rounds < 1 || *span < 100*time.Millisecond {
 		return errors.New("want -rounds of 1 or more and a -sample of 100ms or more")
 	}
-	w, err := newWorld()
+	w, err := newWorld(*others)
 	if err != nil {
 		return err
 	}
@@ -163,14 +169,16 @@ type world struct {
 	tuned    empty         // and with what Headgate sets
 	bare     empty         // a server of net/http
 	limited  empty         // behind httplimit
+	numbers  empty         // reads and writes
 	peer     *peers.Server // envoyproxy/ratelimit
+	node     *peers.Server // gubernator; nil if it is left out
 	redis    *exec.Cmd
 	redisAt  string
 	client   *http.Client
 	calls    map[string]*grpc.ClientConn
 }
 
-func newWorld() (w *world, err error) {
+func newWorld(others bool) (w *world, err error) {
 	w = &world{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 		calls:  map[string]*grpc.ClientConn{},
@@ -207,6 +215,9 @@ func newWorld() (w *world, err error) {
 	if w.limited, err = startEmpty("limited", "GOGC=400"); err != nil {
 		return nil, err
 	}
+	if w.numbers, err = startEmpty("numbers", "GOGC=400"); err != nil {
+		return nil, err
+	}
 	port, err := freeport.Pick()
 	if err != nil {
 		return nil, err
@@ -227,6 +238,13 @@ func newWorld() (w *world, err error) {
 	}
 	w.peer, err = peers.StartRateLimit(binary, filepath.Join(w.dir, "peer"), w.redisAt,
 		"- {key: key, rate_limit: {unit: second, requests_per_unit: 1000000}}\n")
+	if err != nil || !others {
+		return w, err
+	}
+	if binary, err = peers.BuildGubernator(); err != nil {
+		return nil, err
+	}
+	w.node, err = peers.StartGubernator(binary, 1<<17)
 	return w, err
 }
 
@@ -267,10 +285,12 @@ func (w *world) close() {
 	for _, c := range w.calls {
 		_ = c.Close()
 	}
-	if w.peer != nil {
-		w.peer.Stop()
+	for _, peer := range []*peers.Server{w.peer, w.node} {
+		if peer != nil {
+			peer.Stop()
+		}
 	}
-	for _, cmd := range []*exec.Cmd{w.stock.cmd, w.tuned.cmd, w.bare.cmd, w.limited.cmd, w.redis} {
+	for _, cmd := range []*exec.Cmd{w.stock.cmd, w.tuned.cmd, w.bare.cmd, w.limited.cmd, w.numbers.cmd, w.redis} {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
@@ -299,6 +319,35 @@ func serveHTTP(stdout io.Writer, limited bool) error {
 		return err
 	}
 	return (&http.Server{Handler: h, ReadHeaderTimeout: time.Minute}).Serve(l)
+}
+
+// serveNumbers answers whatever it reads as CL.THROTTLE is answered, and does nothing else: no server in Go that waits
+// for each connection by itself works less.
+func serveNumbers(stdout io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(stdout, l.Addr()); err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer func() { _ = c.Close() }()
+			for room := make([]byte, 4<<10); ; {
+				if _, err := c.Read(room); err != nil {
+					return
+				}
+				if _, err := io.WriteString(c, "*5\r\n:0\r\n:1000000\r\n:999999\r\n:-1\r\n:1\r\n"); err != nil {
+					return
+				}
+			}
+		}()
+	}
 }
 
 // serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes, or with goroutines that it keeps.
@@ -335,6 +384,8 @@ const (
 	emptyRow = "an empty service of grpc-go, as it comes"
 	tunedRow = "the same, with what Headgate sets"
 	peerRow  = "envoyproxy/ratelimit (ShouldRateLimit), and its Redis"
+	nodeRow  = "gubernator (GetRateLimits), one node"
+	readRow  = "a server in Go that reads and writes, and nothing else"
 	incrRow  = "Redis, INCR"
 	pipeRow  = "Redis, INCR, 32 in a pipeline"
 	bareRow  = "net/http, without a limiter"
@@ -356,7 +407,7 @@ func (w *world) ways() ([]way, error) {
 	throttle := func() string { return command("CL.THROTTLE", somebody(), "999999", "1000000", "1") }
 	check := func() string { return command("HG.CHECK", "GET", "/v1/items/7", somebody()) }
 	incr := func() string { return command("INCR", somebody()) }
-	return []way{
+	all := []way{
 		{emptyRow, "", w.stock.cmd.Process.Pid, 0, 64, 1, w.shouldRateLimit(w.stock.at)},
 		{tunedRow, emptyRow, w.tuned.cmd.Process.Pid, 0, 64, 1, w.shouldRateLimit(w.tuned.at)},
 		{peerRow, emptyRow, w.peer.PID(), w.redis.Process.Pid, 64, 1, w.shouldRateLimit(w.peer.At)},
@@ -367,6 +418,7 @@ func (w *world) ways() ([]way, error) {
 		{"a program, in JSON", "", pid, 0, 64, 1, w.inJSON(1)},
 		{batchRow, "", pid, 0, 8, 100, w.inJSON(100)},
 		{incrRow, "", w.redis.Process.Pid, 0, 64, 1, pipeline(w.redisAt, 1, 1, incr)},
+		{readRow, incrRow, w.numbers.cmd.Process.Pid, 0, 64, 1, pipeline(w.numbers.at, 1, 6, throttle)},
 		{respRow, incrRow, pid, 0, 64, 1, pipeline(resp, 1, 6, throttle)},
 		{"HG.CHECK", incrRow, pid, 0, 64, 1, pipeline(resp, 1, 9, check)},
 		{pingRow, "", w.redis.Process.Pid, 0, 16, 32,
@@ -377,7 +429,11 @@ func (w *world) ways() ([]way, error) {
 		{bareRow, "", w.bare.cmd.Process.Pid, 0, 16, 1, w.get(w.bare.at)},
 		{"net/http behind `httplimit`, with both fields", bareRow, w.limited.cmd.Process.Pid, 0, 16, 1,
 			w.get(w.limited.at)},
-	}, nil
+	}
+	if w.node != nil {
+		all = slices.Insert(all, 3, way{nodeRow, emptyRow, w.node.PID(), 0, 64, 1, w.getRateLimits()})
+	}
+	return all, nil
 }
 
 func (w *world) dial(at string) (*grpc.ClientConn, error) {
@@ -407,6 +463,46 @@ func (w *world) shouldRateLimit(at string) func() (func() error, error) {
 			return err
 		}, nil
 	}
+}
+
+// getRateLimits asks gubernator in its own protocol: a GetRateLimitsReq (pb.gubernator) with one RateLimitReq, of which
+// name, unique_key, hits, limit and duration are fields 1 to 5; and the error of a RateLimitResp is field 5.
+func (w *world) getRateLimits() func() (func() error, error) {
+	return func() (func() error, error) {
+		conn, err := w.dial(w.node.At)
+		if err != nil {
+			return nil, err
+		}
+		return func() error {
+			one := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "eval")
+			one = protowire.AppendString(protowire.AppendTag(one, 2, protowire.BytesType), somebody())
+			for i, n := range []uint64{1, 1_000_000, 1000} {
+				one = protowire.AppendVarint(protowire.AppendTag(one, protowire.Number(3+i), protowire.VarintType), n)
+			}
+			question := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), one)
+			var answer []byte
+			err := conn.Invoke(context.Background(), "/pb.gubernator.V1/GetRateLimits", question, &answer,
+				grpc.ForceCodecV2(asItIs{}))
+			if err == nil && (bytes.Contains(answer, []byte("pool is empty")) || len(answer) < 10) {
+				err = fmt.Errorf("answered %q", answer)
+			}
+			return err
+		}, nil
+	}
+}
+
+// asItIs sends messages that are written already.
+type asItIs struct{}
+
+func (asItIs) Name() string { return "proto" }
+
+func (asItIs) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (asItIs) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
 }
 
 func (w *world) authorize() func() (func() error, error) {
@@ -614,6 +710,9 @@ func goals(of map[string]float64, behind nginx) page.Table {
 	}
 	row("the rate limit service, of an empty service of grpc-go as it comes", "×", of[rlsRow]/of[emptyRow], 0.87)
 	row("the same, of envoyproxy/ratelimit with its Redis", "×", of[rlsRow]/of[peerRow], 0.2)
+	if node := of[nodeRow]; node > 0 {
+		row("the same, of a node of gubernator", "×", of[rlsRow]/node, 1/2.6)
+	}
 	row("`CL.THROTTLE`, of Redis' `INCR`", "×", of[respRow]/of[incrRow], 1)
 	row("the same, 32 in a pipeline, of Redis' `PING`", "×", of[respPipe]/of[pingRow], 3.2/1.4)
 	row("a decision of 100 in a batch, in JSON", "µs", of[batchRow], 1.5)
@@ -638,8 +737,9 @@ func report(ways []way, found [][]float64, behind nginx) string {
 	}
 	fmt.Fprintf(&b, "%s\n%s\n### Goals\n\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table,
 		goals(of, behind))
-	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question "+
-		"and %.0f µs with one to `/nginx`: %.0f µs more.\n",
-		behind.plain, behind.asking, behind.asking-behind.plain)
+	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question, "+
+		"%.0f µs with one to a server of net/http that says yes to everything, and %.0f µs with one to `/nginx`: %.0f µs "+
+		"more, of which Headgate is %.0f µs.\n",
+		behind.plain, behind.empty, behind.asking, behind.asking-behind.plain, behind.asking-behind.empty)
 	return b.String()
 }

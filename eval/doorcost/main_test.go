@@ -20,12 +20,12 @@ func TestMain(m *testing.M) {
 // Every way to ask is answered by the real process, and has a row with a figure.
 func TestEveryWay(t *testing.T) {
 	var out, progress bytes.Buffer
-	if err := run([]string{"-dry", "-rounds", "1", "-sample", "300ms"}, &out, &progress); err != nil {
+	if err := run([]string{"-dry", "-rounds", "1", "-sample", "300ms", "-others=false"}, &out, &progress); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, row := range []string{
 		emptyRow, tunedRow, peerRow, rlsRow, pingRow, "ext_authz", "spoe", "/forward", "in JSON", "100 in a batch",
-		incrRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", bareRow, "httplimit",
+		incrRow, readRow, "CL.THROTTLE", "HG.CHECK", pipeRow, "CL.THROTTLE, 32", "HG.CHECK, 32", bareRow, "httplimit",
 		"Behind nginx",
 	} {
 		line := ""

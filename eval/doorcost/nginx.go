@@ -22,9 +22,13 @@ import (
 )
 
 // nginx is how long an answer takes behind it, in microseconds.
-type nginx struct{ plain, asking float64 }
+type nginx struct {
+	plain  float64 // without a question
+	empty  float64 // asking a server that does nothing
+	asking float64
+}
 
-// behindNginx measures the example of nginx as it is, and without its question, in turn.
+// behindNginx measures the example of nginx as it is, with its question to an empty server, and without it, in turn.
 func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err error) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
 		_ *http.Request) {
@@ -43,11 +47,12 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 	if err != nil {
 		return found, err
 	}
+	asked := [3]string{1: w.bare.at, 2: headgate.Host}
 	asks := regexp.MustCompile(`(?m)^.*auth_request /.*;.*\n`)
 	if len(asks.FindAllIndex(text, -1)) == 0 {
 		return found, errors.New("examples/nginx/nginx.conf has no auth_request")
 	}
-	var at [2]string
+	var at [3]string
 	for i := range at {
 		port, err := freeport.Pick()
 		if err != nil {
@@ -55,7 +60,7 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 		}
 		at[i] = fmt.Sprintf("127.0.0.1:%d", port)
 		conf := strings.NewReplacer(":8000", fmt.Sprintf(":%d", port), "127.0.0.1:9000", api.Listener.Addr().String(),
-			"127.0.0.1:8082", headgate.Host).Replace(string(text))
+			"127.0.0.1:8082", asked[i]).Replace(string(text))
 		if i == 0 {
 			conf = asks.ReplaceAllString(conf, "")
 		}
@@ -82,10 +87,10 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 		}
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{}).DialContext}}
-	var times [2][]float64
+	var times [3][]float64
 	for round := range rounds {
 		for i := range at {
-			n := (i + round) % 2
+			n := (i + round) % len(at)
 			all := make([]float64, 0, 2000)
 			for range cap(all) {
 				began := time.Now()
@@ -100,9 +105,10 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 				}
 				all = append(all, float64(time.Since(began).Nanoseconds())/1000)
 			}
-			fmt.Fprintf(stderr, "round %d of %d  nginx, asking: %-5v %33.1f µs\n", round+1, rounds, n == 1, median(all))
+			fmt.Fprintf(stderr, "round %d of %d  nginx, asking: %-9s %29.1f µs\n", round+1, rounds,
+				[...]string{"nobody", "nothing", "Headgate"}[n], median(all))
 			times[n] = append(times[n], median(all))
 		}
 	}
-	return nginx{median(times[0]), median(times[1])}, nil
+	return nginx{median(times[0]), median(times[1]), median(times[2])}, nil
 }

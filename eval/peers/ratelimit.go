@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,20 +23,25 @@ const (
 
 // BuildRateLimit builds the service, unless it was built before, and returns where it is.
 func BuildRateLimit() (string, error) {
+	return install(RateLimitModule, RateLimitVersion, "src/service_cmd")
+}
+
+// install builds a program of a module, unless it was built before, and returns where it is.
+func install(module, version, program string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "headgate-eval", "ratelimit-"+RateLimitVersion)
-	binary := filepath.Join(dir, "service_cmd")
+	dir := filepath.Join(cache, "headgate-eval", filepath.Base(strings.TrimSuffix(module, "/v2"))+"-"+version)
+	binary := filepath.Join(dir, filepath.Base(program))
 	if _, err := os.Stat(binary); err == nil {
 		return binary, nil
 	}
-	cmd := exec.Command("go", "install", RateLimitModule+"/src/service_cmd@"+RateLimitVersion)
+	cmd := exec.Command("go", "install", module+"/"+program+"@"+version)
 	cmd.Env = append(os.Environ(), "GOBIN="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s",
-			RateLimitModule, RateLimitVersion, err, out)
+		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s", module, version,
+			err, out)
 	}
 	return binary, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -304,6 +305,33 @@ func TestPatience(t *testing.T) {
 	}
 	if told := s.told(); len(told) != 1 || !strings.HasPrefix(told[0], "incomplete: ") {
 		t.Errorf("told of %v, want of the command that broke off", told)
+	}
+}
+
+// A client that takes no replies is read from no more, and is closed; others are answered meanwhile.
+func TestClientsThatNeverRead(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *resp.Options) { o.Patience = 200 * time.Millisecond })
+	mute, err := net.Dial("tcp", s.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	if err := mute.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	command := "*2\r\n$4\r\nECHO\r\n$60000\r\n" + strings.Repeat("x", 60000) + "\r\n"
+	sent := 0
+	for err == nil {
+		var n int
+		n, err = io.WriteString(mute, command)
+		sent += n
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || sent > 64<<20 {
+		t.Errorf("%d bytes are taken, then %v, want the connection closed", sent, err)
+	}
+	if got := s.ask(t, "PING"); got != "+PONG" {
+		t.Errorf("another client: %s", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -414,6 +415,31 @@ func TestSlowWriters(t *testing.T) {
 	h.send(question(1, "method", "GET", "target", "/a", "client", client)[:9])
 	if _, err := h.receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("%v, want the end", err)
+	}
+}
+
+// One that takes no answers is read from no more, and is closed; others are answered meanwhile.
+func TestPeersThatNeverRead(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) { o.Patience = 200 * time.Millisecond })
+	mute, other := connect(t, a).greet(), connect(t, a).greet()
+	if err := mute.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	questions := bytes.Repeat(question(1, "method", "GET", "target", "/none", "client", client), 1000)
+	var err error
+	sent := 0
+	for err == nil {
+		var n int
+		n, err = mute.conn.Write(questions)
+		sent += n
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || sent > 64<<20 {
+		t.Errorf("%d bytes are taken, then %v, want the connection closed", sent, err)
+	}
+	other.send(question(1, "method", "GET", "target", "/a", "client", client))
+	if got := other.read(); !strings.HasPrefix(got, "103 1/1: allowed=true") {
+		t.Errorf("another one: %s", got)
 	}
 }
 
