@@ -11,11 +11,15 @@ import (
 
 // Usage is the answer to GET /v1/usage: what callers with a verified credential did, by the day.
 type Usage struct {
-	At       time.Time  `json:"at"`
-	Gateway  string     `json:"gateway,omitempty"`
-	Since    time.Time  `json:"since"`     // when counting began: the day of it is not complete
-	KeptDays int        `json:"kept_days"` // the present one among them
-	Rows     []UsageRow `json:"rows"`
+	At       time.Time `json:"at"`
+	Gateway  string    `json:"gateway,omitempty"`
+	Since    time.Time `json:"since"`     // when counting began: the day of it is not complete
+	KeptDays int       `json:"kept_days"` // the present one among them
+
+	// Incomplete are times of which something may be missing, as a process was killed before it had written it down.
+	Incomplete []usage.Gap `json:"incomplete,omitempty"`
+
+	Rows []UsageRow `json:"rows"`
 }
 
 // UsageRow is what one caller did on one day of UTC.
@@ -43,8 +47,8 @@ func (d *Door) usage(w http.ResponseWriter, r *http.Request) {
 		At:       d.Now().UTC(),
 		Gateway:  d.Gateway,
 		Since:    d.Usage.Since(),
-		KeptDays: usage.KeptDays,
-		Rows:     make([]UsageRow, len(rows)),
+		KeptDays: usage.KeptDays, Incomplete: d.Usage.Gaps(),
+		Rows: make([]UsageRow, len(rows)),
 	}
 	for i, row := range rows {
 		told.Rows[i] = UsageRow{

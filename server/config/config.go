@@ -335,7 +335,7 @@ func Default() Config {
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
 		Headers:         Headers{RateLimit: true, Draft: "draft-10", Rules: "all", Legacy: "none"},
 		Developers:      Developers{MaxRequests: defaultMaxRequests, KeepRequests: defaultKeep},
-		Usage:           Usage{MaxCallers: defaultMaxCallers},
+		Usage:           Usage{MaxCallers: defaultMaxCallers, Interval: time.Minute},
 		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute, SlowerFor: 5 * time.Minute},
 		Traces:          Traces{OneIn: 1000, PerSecond: 100},
 		DecisionLog:     DecisionLog{PerSecond: 100, MaxSize: 100 << 20, Keep: 5},

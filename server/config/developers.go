@@ -30,6 +30,12 @@ type Usage struct {
 	// at about 2 KiB each once they come. Default 10000; with 0 nothing is
 	// counted.
 	MaxCallers int `yaml:"max_callers"`
+
+	// File is where what callers did by the day is kept over a restart. It names them. Default none: it is forgotten.
+	File string `yaml:"file"`
+
+	// Interval is how often it is written, besides at the end, 1s to 1h. Default 1m.
+	Interval time.Duration `yaml:"interval"`
 }
 
 // Activity says how much is remembered of decisions, for people who look; see docs/page.md.
@@ -70,4 +76,8 @@ func (c *checker) developers(d Developers, u Usage) {
 	c.between("developers.max_requests", int64(d.MaxRequests), 0, maxRequests)
 	c.duration("developers.keep_requests", d.KeepRequests, record.KeepRequests, 10*365*24*time.Hour)
 	c.between("usage.max_callers", int64(u.MaxCallers), 0, mostCallers)
+	c.duration("usage.interval", u.Interval, time.Second, time.Hour)
+	if u.File != "" && u.MaxCallers == 0 {
+		c.wrong("usage.file", u.File, "usage.max_callers above 0 too, as nothing is counted without")
+	}
 }

@@ -362,6 +362,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer d.parts.close()
 	defer func() { d.carriers.close() }() // those of the last reload
 	defer d.parts.kept.end()              // after the last decision, and the last write of run
+	defer d.parts.keptUsage.end()         // the same
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { d.parts.rules.Run(background) })
@@ -385,6 +386,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.shared.run(background) })
 	refreshing.Go(func() { d.parts.gossip.run(background) })
 	refreshing.Go(func() { d.parts.kept.run(background) })
+	refreshing.Go(func() { d.parts.keptUsage.run(background) })
 	if d.parts.heartbeat != nil {
 		refreshing.Go(func() { d.parts.heartbeat.Run(background) })
 	}

@@ -60,6 +60,7 @@ type parts struct {
 	traces      *part[trace.Tracer]
 	identifiers *httplimit.Identifiers
 	kept        *kept        // nil if buckets begin full
+	keptUsage   *keptUsage   // nil if usage is forgotten
 	counters    *counters    // nil if nothing but requests is asked about
 	descriptors *descriptors // nil without
 
@@ -69,6 +70,7 @@ type parts struct {
 
 func (p *parts) close() {
 	p.kept.close()
+	p.keptUsage.close()
 	p.database.close()
 	p.shared.close()
 	p.gossip.close()
@@ -202,6 +204,17 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		}
 		use()
 	}
+	if p.usage, err = newUsage(c.Usage); err != nil {
+		return nil, err
+	}
+	if p.usage != nil {
+		p.days = usage.NewDays(p.names.Hash, nil)
+	}
+	if !o.readOnly {
+		if p.keptUsage, err = keepUsage(c.Usage, p.days, p.log); err != nil {
+			return nil, err
+		}
+	}
 	p.meter = metrics.New(metrics.Options{
 		Warnings:     p.watchStats,
 		Policies:     p.rules.Status,
@@ -230,17 +243,12 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Reverts:      p.reverts(),
 		Reloads:      o.reloads,
 		Kept:         p.kept.reporter(),
+		KeptUsage:    p.keptUsage.at(),
 		Store:        p.shared.status(),
 		Gossip:       p.gossip.status(),
 		Envelopes:    p.envelopes,
 		OpenRequests: p.requests.opened,
 	})
-	if p.usage, err = newUsage(c.Usage); err != nil {
-		return nil, err
-	}
-	if p.usage != nil {
-		p.days = usage.NewDays(p.names.Hash, nil)
-	}
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return p.loaded.Load().conf.Tokens.TierClaim != "" || p.keys.tiers.Load() }
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(

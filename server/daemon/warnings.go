@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -21,7 +22,7 @@ func (d *Daemon) warnings() []string {
 
 // warnings are what /readyz tells besides that the process is ready.
 func (p *parts) warnings() []string {
-	list := append(p.kept.warnings(), p.pressure.warnings()...)
+	list := slices.Concat(p.kept.warnings(), p.keptUsage.warnings(), p.pressure.warnings())
 	s := p.rules.Status()
 	if s.StandingWords != "" {
 		list = append(list, s.StandingWords)

@@ -17,30 +17,44 @@ type KeptStatus struct {
 var (
 	descStateWritten = describe("state_written_timestamp_seconds",
 		"When the buckets were last written to state_file, in Unix time; 0 if they were not yet.")
+	descUsageWritten = describe("usage_written_timestamp_seconds",
+		"When usage was last written to usage.file, in Unix time; 0 if it was not yet.")
 	descStateTook     = describe("state_write_seconds", "How long that took.")
 	descStateBytes    = describe("state_bytes", "Size of state_file.")
 	descStateFailures = describe("state_write_failures_total", "Attempts to write state_file that failed.")
 )
 
-// keptGauges tells of the file; it has no series where there is none.
-type keptGauges struct{ status func() KeptStatus }
+// keptGauges tells of the files; it has no series where there are none.
+type keptGauges struct {
+	status func() KeptStatus
+	usage  func() time.Time
+}
 
 func (g *keptGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descStateWritten, descStateTook, descStateBytes, descStateFailures} {
+	for _, d := range []*prometheus.Desc{
+		descStateWritten, descStateTook, descStateBytes, descStateFailures, descUsageWritten,
+	} {
 		out <- d
 	}
 }
 
 func (g *keptGauges) Collect(out chan<- prometheus.Metric) {
+	if g.usage != nil {
+		out <- prometheus.MustNewConstMetric(descUsageWritten, prometheus.GaugeValue, unix(g.usage()))
+	}
 	if g.status == nil {
 		return
 	}
-	s, at := g.status(), 0.0
-	if !s.Written.IsZero() {
-		at = float64(s.Written.UnixMilli()) / 1000
-	}
-	out <- prometheus.MustNewConstMetric(descStateWritten, prometheus.GaugeValue, at)
+	s := g.status()
+	out <- prometheus.MustNewConstMetric(descStateWritten, prometheus.GaugeValue, unix(s.Written))
 	out <- prometheus.MustNewConstMetric(descStateTook, prometheus.GaugeValue, s.Took.Seconds())
 	out <- prometheus.MustNewConstMetric(descStateBytes, prometheus.GaugeValue, float64(s.Bytes))
 	out <- prometheus.MustNewConstMetric(descStateFailures, prometheus.CounterValue, float64(s.Failures))
+}
+
+func unix(at time.Time) float64 {
+	if at.IsZero() {
+		return 0
+	}
+	return float64(at.UnixMilli()) / 1000
 }

@@ -92,6 +92,9 @@ type Options struct {
 	// Kept tells of the file that keeps buckets over a restart; nil where there is none.
 	Kept func() KeptStatus
 
+	// KeptUsage tells when usage.file was written; nil where there is none.
+	KeptUsage func() time.Time
+
 	// Reloads tells of reloads of the configuration; nil where nothing reloads.
 	Reloads func() ReloadStatus
 
@@ -284,7 +287,7 @@ func New(o Options) *Meter {
 	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed,
 		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
 		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads},
-		&keptGauges{o.Kept}, &storeGauges{o.Store}, &gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes},
+		&keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store}, &gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes},
 		&credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

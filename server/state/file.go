@@ -48,7 +48,7 @@ type Options struct {
 // File is the file of one process, which has locked it. It is not safe for concurrent use.
 type File struct {
 	o    Options
-	lock *os.File
+	lock io.Closer
 	seed [key.SeedSize]byte
 
 	began       int64
@@ -99,7 +99,7 @@ func Open(o Options) (*File, error) {
 	if o.Clock == nil {
 		o.Clock = machine
 	}
-	lock, err := lockFile(o.Path + ".lock")
+	lock, err := Lock("state_file", o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (f *File) Save(set *policy.Set, store *memory.Store, blocked *penalty.Table
 	if err != nil {
 		return 0, err
 	}
-	return replace(f.o.Path, func(file io.Writer) error {
+	return Replace(f.o.Path, func(file io.Writer) error {
 		sum := checksum(secret)
 		to := io.MultiWriter(file, sum)
 		for _, part := range [][]byte{[]byte(first), append(line, '\n'), rules.Bytes()} {
@@ -283,8 +283,12 @@ func (f *File) Save(set *policy.Set, store *memory.Store, blocked *penalty.Table
 // Close lets another process have the file.
 func (f *File) Close() { _ = f.lock.Close() }
 
-// replace writes a file beside another and puts it in its place.
-func replace(path string, write func(io.Writer) error) (size int64, err error) {
+// Lock makes this process the only one that has the file of a setting, until what is returned is closed.
+func Lock(setting, path string) (io.Closer, error) { return lockFile(setting, path+".lock") }
+
+// Replace writes a file of mode 0600 beside another and puts it in its place, and reports its size in bytes. If it
+// fails, the other one is as it was.
+func Replace(path string, write func(io.Writer) error) (size int64, err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return 0, err

@@ -2,11 +2,15 @@ package usage
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
@@ -45,8 +49,17 @@ type Days struct {
 	clock  *steady.Clock
 	caller func(*identity.Principal) string
 	most   int // rows of a shard
-	since  time.Time
 	shards [shards]days
+
+	// What follows is changed by Load alone, before anything is counted.
+	since time.Time
+	gaps  []Gap
+}
+
+// Gap is a time of which something may be missing, as a process was killed that had not written it down.
+type Gap struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
 }
 
 type days struct {
@@ -74,6 +87,9 @@ func NewDays(caller func(*identity.Principal) string, now func() time.Time) *Day
 // Since is when counting began.
 func (d *Days) Since() time.Time { return d.since }
 
+// Gaps are the times since then of which something may be missing.
+func (d *Days) Gaps() []Gap { return d.gaps }
+
 // Observe counts one decision, for each of the principals that it charged. It fits
 // headgate.Options.Observe.
 func (d *Days) Observe(_ *headgate.Request, decided *headgate.Decision) {
@@ -89,10 +105,33 @@ func (d *Days) Observe(_ *headgate.Request, decided *headgate.Decision) {
 
 const aDay = int64(24 * time.Hour)
 
+// mostName is how many bytes of a caller's name are kept, and of its project's. Of a longer one the beginning is, and a
+// hash of it.
+const mostName = 256
+
+func named(who *identity.Principal) *identity.Principal {
+	if kept(who.ID) && kept(who.Project) {
+		return who
+	}
+	return &identity.Principal{Kind: who.Kind, ID: shortened(who.ID), Project: shortened(who.Project)}
+}
+
+func kept(name string) bool { return len(name) <= mostName && utf8.ValidString(name) }
+
+func shortened(name string) string {
+	if kept(name) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	end := "…" + hex.EncodeToString(sum[:16])
+	return strings.ToValidUTF8(name[:min(len(name), mostName-len(end))], "") + end
+}
+
 func (d *Days) today() int64 { return d.clock.Wall(d.clock.Now()) / aDay }
 
 func (d *Days) observe(day int64, who *identity.Principal, decided *headgate.Decision) {
 	var room [maxSubject]byte
+	who = named(who)
 	k := callerDay{day, d.keys.Key(0, 0, who.AppendSubject(room[:0]))}
 	s := &d.shards[k.caller.Hi%shards]
 	s.mu.Lock()
@@ -118,7 +157,8 @@ func (d *Days) enterLocked(s *days, k callerDay, who *identity.Principal) *Row {
 	}
 	at := time.Unix(0, k.day*aDay).UTC()
 	if len(s.rows) < d.most {
-		r := &Row{Day: at, Hash: d.caller(who), Kind: who.Kind.String(), ID: who.ID, Project: who.Project}
+		r := &Row{Day: at, Hash: d.caller(who), Kind: who.Kind.String(), ID: strings.Clone(who.ID),
+			Project: strings.Clone(who.Project)}
 		s.rows[k] = r
 		return r
 	}

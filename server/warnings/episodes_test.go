@@ -140,8 +140,8 @@ func TestSlowerIsWhatTheSlowWayFinds(t *testing.T) {
 	}
 }
 
-// minute counts the answers of a minute by what they took, each time rounded up to the next of 1, 1.19, 1.41, 1.68, 2, …
-// milliseconds above.
+// minute counts the answers of a minute by what they took, each time rounded up to the next of 1, 1.19, 1.41,
+// 1.68, 2, … milliseconds above.
 type minute map[time.Duration]int
 
 func (m minute) add(took time.Duration) {

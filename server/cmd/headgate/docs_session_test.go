@@ -31,6 +31,7 @@ type session struct {
 	translate *strings.Replacer
 	restore   *strings.Replacer
 	started   int
+	serving   string // process ID of the last gateway; "" before
 }
 
 func newSession(t *testing.T, program, page string) *session {
@@ -207,13 +208,18 @@ func (s *session) background(command string) {
 	s.t.Helper()
 	command = s.translate.Replace(command)
 	serves := strings.Contains(command, "headgate serve")
-	if serves && !eventually(patience, func() bool { return s.isFree(gateway) && s.isFree(adminAPI) }) {
+	// It writes its files when nobody can reach it any more.
+	ended := func() bool { return s.serving == "" || s.run("kill -0 "+s.serving) != "" }
+	if serves && !eventually(patience, func() bool { return s.isFree(gateway) && s.isFree(adminAPI) && ended() }) {
 		s.t.Fatalf("%s: the gateway before it does not end", command)
 	}
 	s.started++
 	log := filepath.Join(s.logs, fmt.Sprintf("%d.log", s.started))
 	// Disowned, so that the shell does not say when it ends.
-	s.run(fmt.Sprintf("%s >%s 2>&1 & disown", command, log))
+	id := s.run(fmt.Sprintf("%s >%s 2>&1 & disown; echo $!", command, log))
+	if serves {
+		s.serving = strings.TrimSpace(id)
+	}
 	if serves && !eventually(patience, s.isReady) {
 		text, _ := os.ReadFile(log)
 		s.t.Fatalf("%s: is not ready within %v\n%s", command, patience, text)

@@ -22,7 +22,8 @@ func newUsage() *cobra.Command {
 		Short: "Show what each caller did, by the day",
 		Long: `Show what callers with a verified credential did, for each caller and day (of UTC):
 requests that were admitted and denied, and what those that were admitted cost, in
-tokens. A gateway remembers 31 days, since it was started, of itself alone.
+tokens. A gateway remembers 31 days of itself alone, and over restarts with the setting
+usage.file.
 
 Callers are named by a hash that lasts as long as the gateway runs; --reveal shows
 who they are, and wants a token with the role grant where tokens are wanted.`,
@@ -76,8 +77,13 @@ func writeUsage(w io.Writer, told admin.Usage) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\ncounted since %s\n", told.Since.Format("2006-01-02 15:04 UTC"))
-	return err
+	const minute = "2006-01-02 15:04 UTC"
+	fmt.Fprintf(w, "\ncounted since %s\n", told.Since.UTC().Format(minute))
+	for _, gap := range told.Incomplete {
+		fmt.Fprintf(w, "requests may be missing from %s to %s: the gateway was killed\n", gap.From.UTC().Format(minute),
+			gap.To.UTC().Format(minute))
+	}
+	return nil
 }
 
 func callerOfRow(r admin.UsageRow) string {
