@@ -158,6 +158,11 @@ http {
 	}, "-p", dir, "-c", "nginx.conf", "-e", "stderr")
 }
 
+// NginxBy starts one by a configuration, which conf makes for an address.
+func NginxBy(dir string, conf func(at string) string) (*Server, error) {
+	return start(dir, "nginx", "nginx.conf", conf, "-p", dir, "-c", "nginx.conf", "-e", "stderr")
+}
+
 // Nginx starts one with limit_req, for all clients together or each address.
 func Nginx(p Place) (*Server, error) {
 	if p.Hop {
@@ -167,7 +172,7 @@ func Nginx(p Place) (*Server, error) {
 	if p.Together {
 		key = "$server_port"
 	}
-	return start(p.Dir, "nginx", "nginx.conf", func(at string) string {
+	return NginxBy(p.Dir, func(at string) string {
 		return fmt.Sprintf(`daemon off;
 worker_processes 1;
 pid pid;
@@ -188,5 +193,5 @@ http {
 	}
 }
 `, key, p.Rate, p.API, at, p.Burst-1)
-	}, "-p", p.Dir, "-c", "nginx.conf", "-e", "stderr")
+	})
 }
