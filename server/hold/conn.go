@@ -96,7 +96,8 @@ type conn struct {
 	readBy  atomic.Int64  // the deadline of Read in Unix nanoseconds, or 0
 	closed  atomic.Bool
 
-	head head // touched by Read alone
+	head head        // touched by Read alone
+	next atomic.Bool // a request is over, so what is read now is another head
 
 	// What the sweep remembers.
 	stalled bool
@@ -121,6 +122,9 @@ func find(c net.Conn) *conn {
 // enter is told what net/http makes of the connection.
 func (c *conn) enter(state http.ConnState) {
 	c.state.Store(uint32(state))
+	if state == http.StateIdle {
+		c.next.Store(true)
+	}
 	c.active.Store(c.l.tick.Load())
 }
 
@@ -157,9 +161,10 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	c.active.Store(c.l.tick.Load())
 	if c.head.on {
-		if !c.betweenRequests() {
+		if c.next.Swap(false) || !c.betweenRequests() {
 			c.head = head{on: true}
-		} else if c.head.lines(p[:n]) > c.l.o().MaxHeaders+headSlack {
+		}
+		if c.betweenRequests() && c.head.lines(p[:n]) > c.l.o().MaxHeaders+headSlack {
 			c.l.count(Headers)
 			c.tooManyHeaders()
 			return 0, errTooManyHeaders
