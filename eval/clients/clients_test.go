@@ -120,8 +120,7 @@ func TestProfiles(t *testing.T) {
 		{0, 800, map[string]struct{ longer, fewer band }{
 			"WB, published":  {band{8.6, 5}, band{-56.1, 9}},
 			"ATB, published": {band{13.3, 9}, band{-76.2, 3}}, "ATB, reference": {band{13.7, 9}, band{-76.4, 3}},
-			// The paper says +19.8 % of its code.
-			"AATB, published": {band{18.8, 8}, band{-97.2, 0.7}}, "AATB, reference": {band{16.5, 5}, band{-97.5, 0.5}},
+			"AATB, published": {band{18.8, 8}, band{-97.2, 0.7}}, // "AATB, reference": TestAATBOverManyRuns
 		}},
 		{1, 500, map[string]struct{ longer, fewer band }{
 			"WB, published":  {band{23.2, 6}, band{-96.8, 14}},
@@ -143,6 +142,41 @@ func TestProfiles(t *testing.T) {
 			want.fewer.holds(t, where+": 429s", over(got.refused, ub.refused))
 		}
 	}
+}
+
+// The one cell whose 30 runs say too little: the duration of AATB with 5 clients and 800 requests. A batch of 30
+// differs from the next by 1.9 points, and so leaves its band nearly as often as not; what many batches come to does
+// not. It is at the upper end of the band, which another simulation gave (13.5), and as near to the +19.8 % that the
+// paper measured as one batch is to another. Of 1,920 runs it is +17.5 % for the code, and +17.3 % for Corrected.
+func TestAATBOverManyRuns(t *testing.T) {
+	const batches, paper = 16, 19.8
+	s := scenarios()[0]
+	ub := batchesOf(s, contenderNamed(s, "UB"), batches)
+	for name, profile := range map[string]pace.Profile{"reference": pace.Reference, "corrected": pace.Corrected} {
+		all := batchesOf(s, contenderIn(s, "AATB", profile), batches)
+		longer, squares, refused, unhindered := 0.0, 0.0, 0.0, 0.0
+		for i := range all {
+			longer += over(all[i].seconds, ub[i].seconds) / batches
+			refused, unhindered = refused+all[i].refused, unhindered+ub[i].refused
+		}
+		for i := range all {
+			squares += math.Pow(over(all[i].seconds, ub[i].seconds)-longer, 2) / (batches - 1)
+		}
+		band{13.5, 4}.holds(t, name+": duration", longer)
+		band{-97.4, 0.5}.holds(t, name+": 429s", over(refused, unhindered))
+		if scatter := math.Sqrt(squares); math.Abs(paper-longer) > 3*scatter || scatter > 3 {
+			t.Errorf("%s: %+.1f %%, batches differ by %.1f, want the paper's %+.1f %% within three times that, and 3 "+
+				"at most", name, longer, scatter, paper)
+		}
+	}
+}
+
+// batchesOf are cells of 30 runs each, of 800 requests, all of other workloads.
+func batchesOf(s scenario, c contender, batches int) (cells []cell) {
+	for i := range batches {
+		cells = append(cells, measure(s, 800, 30, c, environment{firstSeed: uint64(30 * i)}))
+	}
+	return cells
 }
 
 // A server that reserves, and clients that obey it: fewer refusals than anything in the

@@ -32,6 +32,7 @@ type environment struct {
 	fakeRefusals        int64
 	second              *contender // of the second half of the clients
 	delay, shake        time.Duration
+	firstSeed           uint64
 }
 
 // measure runs a contender on the same workloads as every other.
@@ -42,18 +43,19 @@ func measure(s scenario, requests, runs int, c contender, e environment) cell {
 	results := make([]result, runs)
 	var wg sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for seed := range runs {
+	for run := range runs {
 		free <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-free }()
-			w := s.workload(rand.New(rand.NewPCG(uint64(seed), uint64(requests))), requests)
+			seed := e.firstSeed + uint64(run)
+			w := s.workload(rand.New(rand.NewPCG(seed, uint64(requests))), requests)
 			l := newLimiter(e.capacity, e.perMinute).saying(c.says)
 			if c.algorithm == nil { // it knows when there is a token, and is never refused
-				results[seed] = oracle(w, l)
+				results[run] = oracle(w, l)
 				return
 			}
 			l.chargesRefused = e.chargesRefused
-			run := setting{
+			with := setting{
 				workload:  w,
 				limiter:   l,
 				algorithm: all(c.algorithm),
@@ -62,13 +64,13 @@ func measure(s scenario, requests, runs int, c contender, e environment) cell {
 				shake:     e.shake,
 			}
 			if e.second != nil {
-				run.algorithm = halves(len(w), c, *e.second)
+				with.algorithm = halves(len(w), c, *e.second)
 			}
 			if c.telemetry || e.second != nil && e.second.telemetry {
-				run.telemetry = newAggregator(e.perMinute)
-				run.telemetry.fakeRefusals = e.fakeRefusals
+				with.telemetry = newAggregator(e.perMinute)
+				with.telemetry.fakeRefusals = e.fakeRefusals
 			}
-			results[seed] = simulate(run, rand.New(rand.NewPCG(uint64(seed), 1)))
+			results[run] = simulate(with, rand.New(rand.NewPCG(seed, 1)))
 		})
 	}
 	wg.Wait()
