@@ -3,8 +3,6 @@ package metrics
 import (
 	"strconv"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // AdminTokenStatus is the state of the admin tokens in force.
@@ -35,18 +33,12 @@ var (
 // adminGauges reads the state of the admin tokens when the page is asked for.
 type adminGauges struct{ status func() AdminTokenStatus }
 
-func (g *adminGauges) Describe(out chan<- *prometheus.Desc) {
-	out <- descAdminTokens
-	out <- descAdminTokenFailures
-	out <- descAdminTokensStale
-}
-
-func (g *adminGauges) Collect(out chan<- prometheus.Metric) {
+func (g *adminGauges) write(out series) {
 	if g.status == nil {
 		return
 	}
 	s := g.status()
-	out <- prometheus.MustNewConstMetric(descAdminTokens, prometheus.GaugeValue, float64(s.Tokens))
-	out <- prometheus.MustNewConstMetric(descAdminTokenFailures, prometheus.CounterValue, float64(s.Failures))
-	out <- prometheus.MustNewConstMetric(descAdminTokensStale, prometheus.GaugeValue, s.Stale.Seconds())
+	out.gauge(descAdminTokens, float64(s.Tokens))
+	out.count(descAdminTokenFailures, s.Failures)
+	out.gauge(descAdminTokensStale, s.Stale.Seconds())
 }

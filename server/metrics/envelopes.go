@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "time"
 
 // MaxEnvelopes bounds how many rules Options.Envelopes tells of.
 const MaxEnvelopes = maxRules
@@ -32,22 +28,13 @@ var (
 // envelopeGauges tells what rules promise over all gateways.
 type envelopeGauges struct{ list func() []Envelope }
 
-func (g *envelopeGauges) Describe(out chan<- *prometheus.Desc) {
-	out <- descEnvelopeBurst
-	out <- descEnvelopeRate
-	out <- descEnvelopeExcess
-}
-
-func (g *envelopeGauges) Collect(out chan<- prometheus.Metric) {
+func (g *envelopeGauges) write(out series) {
 	if g.list == nil {
 		return
 	}
 	for _, e := range g.list() {
-		gauge := func(d *prometheus.Desc, v float64) {
-			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, e.Rule, e.Scope)
-		}
-		gauge(descEnvelopeBurst, float64(e.Burst))
-		gauge(descEnvelopeRate, float64(e.Tokens)/e.Per.Seconds())
-		gauge(descEnvelopeExcess, float64(e.Excess))
+		out.gauge(descEnvelopeBurst, float64(e.Burst), e.Rule, e.Scope)
+		out.gauge(descEnvelopeRate, float64(e.Tokens)/e.Per.Seconds(), e.Rule, e.Scope)
+		out.gauge(descEnvelopeExcess, float64(e.Excess), e.Rule, e.Scope)
 	}
 }

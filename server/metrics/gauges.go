@@ -1,18 +1,12 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/policy"
 )
 
-// gauges reads the state of policies and buckets when the page is asked for.
+// gauges tells the state of policies and buckets.
 type gauges struct{ options Options }
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("headgate_"+name, help, labels, nil)
-}
 
 var (
 	descBuild     = describe("build_info", "The version of the program, as a label.", "version")
@@ -106,144 +100,119 @@ var (
 		"Requests to endpoints whose bodies are read, by whether an identifier was found: none is no fault.", "fault")
 )
 
-func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descVersion, descRules, descStaleness, descStanding,
-		descFailures, descHealthy,
-		descFromDisk, descEmptied, descCopy, descKeys, descKeyFailures, descKeysStale, descKeysEmptied, descBuckets,
-		descCapacity, descCreated, descEvicted, descRejected,
-		descRegions, descRegionBytes, descRegionsOK, descRegionFailures, descLimits, descLimitsOK, descLimitFailures,
-		descProxyHeaders, descProxyRefused,
-		descOccupancy, descDenials, descTooSmall, descRequests, descNewcomers, descBytes, descShapes, descLogs,
-		descLogRoom, descWaiters, descMaxWaiters, descOutstanding, descPlaces, descReserved, descSlots, descSlotted,
-		descWarned, descWarning, descUnwarned, descSent, descPenalties, descUncounted, descIdentifiers,
-		descSpans, descDecisions, descQuotaBorrowers, descQuotaBuckets, descQuotaAssignments, descQuotaTokens,
-		descQuotaFaults} {
-		out <- d
-	}
-}
-
-func (g *gauges) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
+func (g *gauges) write(out series) {
 	rules, keys, table := g.options.Policies(), g.options.Keys(), g.options.Buckets()
-	gauge(descBuild, 1, g.options.Version)
-	gauge(descVersion, 1, rules.Version)
-	gauge(descRules, float64(rules.Rules))
-	gauge(descStaleness, rules.Stale.Seconds())
+	out.gauge(descBuild, 1, g.options.Version)
+	out.gauge(descVersion, 1, rules.Version)
+	out.gauge(descRules, float64(rules.Rules))
+	out.gauge(descStaleness, rules.Stale.Seconds())
 	for _, mode := range []string{"none", "keep", "limit", "deny"} {
-		gauge(descStanding, truth(mode == fallback(rules.Standing)), mode)
+		out.gauge(descStanding, truth(mode == fallback(rules.Standing)), mode)
 	}
-	count(descFailures, rules.Failures)
-	gauge(descHealthy, truth(rules.LastError == ""))
-	gauge(descFromDisk, truth(rules.FromDisk))
-	gauge(descEmptied, truth(rules.Emptied))
-	gauge(descCopy, truth(rules.CopyError == ""))
-	gauge(descKeys, float64(keys.Keys))
-	count(descKeyFailures, keys.Failures)
-	gauge(descKeysStale, keys.Stale.Seconds())
-	gauge(descKeysEmptied, truth(keys.Emptied))
-	gauge(descBuckets, float64(table.Live))
-	gauge(descCapacity, float64(table.Capacity))
-	count(descCreated, uint64(table.Created))
-	count(descEvicted, uint64(table.EvictedFull), "full")
-	count(descEvicted, uint64(table.EvictedInDebt), "in_debt")
-	gauge(descOccupancy, table.Occupancy)
-	gauge(descDenials, g.options.FalseDenials(table))
-	gauge(descTooSmall, truth(g.options.TooSmall()))
-	count(descNewcomers, table.Refused)
-	gauge(descBytes, float64(table.Bytes))
-	gauge(descShapes, float64(table.Shapes))
-	gauge(descLogs, float64(table.Logs))
-	gauge(descLogRoom, float64(table.MaxLogs))
-	gauge(descRequests, float64(g.options.OpenRequests()))
+	out.count(descFailures, rules.Failures)
+	out.gauge(descHealthy, truth(rules.LastError == ""))
+	out.gauge(descFromDisk, truth(rules.FromDisk))
+	out.gauge(descEmptied, truth(rules.Emptied))
+	out.gauge(descCopy, truth(rules.CopyError == ""))
+	out.gauge(descKeys, float64(keys.Keys))
+	out.count(descKeyFailures, keys.Failures)
+	out.gauge(descKeysStale, keys.Stale.Seconds())
+	out.gauge(descKeysEmptied, truth(keys.Emptied))
+	out.gauge(descBuckets, float64(table.Live))
+	out.gauge(descCapacity, float64(table.Capacity))
+	out.count(descCreated, uint64(table.Created))
+	out.count(descEvicted, uint64(table.EvictedFull), "full")
+	out.count(descEvicted, uint64(table.EvictedInDebt), "in_debt")
+	out.gauge(descOccupancy, table.Occupancy)
+	out.gauge(descDenials, g.options.FalseDenials(table))
+	out.gauge(descTooSmall, truth(g.options.TooSmall()))
+	out.count(descNewcomers, table.Refused)
+	out.gauge(descBytes, float64(table.Bytes))
+	out.gauge(descShapes, float64(table.Shapes))
+	out.gauge(descLogs, float64(table.Logs))
+	out.gauge(descLogRoom, float64(table.MaxLogs))
+	out.gauge(descRequests, float64(g.options.OpenRequests()))
 	waiting, most := g.options.Waiters()
-	gauge(descWaiters, float64(waiting))
-	gauge(descMaxWaiters, float64(most))
+	out.gauge(descWaiters, float64(waiting))
+	out.gauge(descMaxWaiters, float64(most))
 	slots := g.options.Slots()
-	gauge(descSlots, float64(slots.Slots))
-	count(descSlotted, slots.Spaced, "spaced")
-	count(descSlotted, slots.Reserved, "reserved")
-	count(descSlotted, slots.Kept, "kept")
-	count(descSlotted, slots.NoShows, "no_show")
-	count(descSlotted, slots.HeldBack, "held_back")
+	out.gauge(descSlots, float64(slots.Slots))
+	out.count(descSlotted, slots.Spaced, "spaced")
+	out.count(descSlotted, slots.Reserved, "reserved")
+	out.count(descSlotted, slots.Kept, "kept")
+	out.count(descSlotted, slots.NoShows, "no_show")
+	out.count(descSlotted, slots.HeldBack, "held_back")
 	penalties := g.options.Penalties()
-	count(descPenalties, penalties.Begun)
-	count(descUncounted, penalties.Lost)
+	out.count(descPenalties, penalties.Begun)
+	out.count(descUncounted, penalties.Lost)
 	reserved := g.options.Reservations()
-	gauge(descOutstanding, float64(reserved.Outstanding))
-	gauge(descPlaces, float64(reserved.Capacity))
-	count(descReserved, reserved.Made, "made")
-	count(descReserved, reserved.Settled, "settled")
-	count(descReserved, reserved.Expired, "expired")
-	count(descReserved, reserved.Refused, "refused")
+	out.gauge(descOutstanding, float64(reserved.Outstanding))
+	out.gauge(descPlaces, float64(reserved.Capacity))
+	out.count(descReserved, reserved.Made, "made")
+	out.count(descReserved, reserved.Settled, "settled")
+	out.count(descReserved, reserved.Expired, "expired")
+	out.count(descReserved, reserved.Refused, "refused")
 	if w, on := g.options.Warnings(); on {
 		for kind, n := range w.Begun {
-			count(descWarned, n, kind)
-			gauge(descWarning, float64(w.Active[kind]), kind)
+			out.count(descWarned, n, kind)
+			out.gauge(descWarning, float64(w.Active[kind]), kind)
 		}
-		count(descUnwarned, w.Lost)
+		out.count(descUnwarned, w.Lost)
 		for outcome, n := range w.Sent {
-			count(descSent, n, outcome)
+			out.count(descSent, n, outcome)
 		}
 	}
 	if s, on := g.options.DecisionLog(); on {
-		count(descDecisions, s.Lines, "written")
-		count(descDecisions, s.Skipped, "skipped")
-		count(descDecisions, s.Lost, "lost")
+		out.count(descDecisions, s.Lines, "written")
+		out.count(descDecisions, s.Skipped, "skipped")
+		out.count(descDecisions, s.Lost, "lost")
 	}
 	if s, on := g.options.Traces(); on {
-		count(descSpans, s.Sent, "sent")
-		count(descSpans, s.Lost, "lost")
+		out.count(descSpans, s.Sent, "sent")
+		out.count(descSpans, s.Lost, "lost")
 	}
-	g.addresses(gauge, count)
+	g.addresses(out)
 	for fault := range body.Fault(body.Faults) {
-		count(descIdentifiers, g.options.Identifiers(fault), fault.String())
+		out.count(descIdentifiers, g.options.Identifiers(fault), fault.String())
 	}
 	for reason, n := range g.options.Rejections() {
-		count(descRejected, n, reason.Code())
+		out.count(descRejected, n, reason.Code())
 	}
 }
 
 // addresses tells what is known of where requests come from.
-func (g *gauges) addresses(
-	gauge func(*prometheus.Desc, float64, ...string),
-	count func(*prometheus.Desc, uint64, ...string),
-) {
+func (g *gauges) addresses(out series) {
 	if s, on := g.options.Regions(); on {
-		gauge(descRegions, float64(s.Ranges))
-		gauge(descRegionBytes, float64(s.Bytes))
-		gauge(descRegionsOK, truth(s.OK))
-		count(descRegionFailures, s.Failures)
+		out.gauge(descRegions, float64(s.Ranges))
+		out.gauge(descRegionBytes, float64(s.Bytes))
+		out.gauge(descRegionsOK, truth(s.OK))
+		out.count(descRegionFailures, s.Failures)
 	}
 	if g.options.Descriptors != nil {
 		s := g.options.Descriptors()
-		gauge(descLimits, float64(s.Limits))
-		gauge(descLimitsOK, truth(s.OK))
-		count(descLimitFailures, s.Failures)
+		out.gauge(descLimits, float64(s.Limits))
+		out.gauge(descLimitsOK, truth(s.OK))
+		out.count(descLimitFailures, s.Failures)
 	}
 	if g.options.Quotas != nil {
 		s := g.options.Quotas()
-		gauge(descQuotaBorrowers, float64(s.Borrowers))
-		gauge(descQuotaBuckets, float64(s.Buckets))
+		out.gauge(descQuotaBorrowers, float64(s.Borrowers))
+		out.gauge(descQuotaBuckets, float64(s.Buckets))
 		for kind, n := range map[string]uint64{"tokens": s.Grants, "deny": s.Denials, "abandon": s.Abandoned} {
-			count(descQuotaAssignments, n, kind)
+			out.count(descQuotaAssignments, n, kind)
 		}
 		for kind, n := range map[string]uint64{"lent": s.Lent, "returned": s.Returned, "charged_late": s.Late} {
-			count(descQuotaTokens, n, kind)
+			out.count(descQuotaTokens, n, kind)
 		}
 		for kind, n := range map[string]uint64{"bounds": s.Refused, "store": s.Failed} {
-			count(descQuotaFaults, n, kind)
+			out.count(descQuotaFaults, n, kind)
 		}
 	}
 	if g.options.Balancer != nil {
 		accepted, refused := g.options.Balancer()
-		count(descProxyHeaders, accepted)
+		out.count(descProxyHeaders, accepted)
 		for reason, n := range refused {
-			count(descProxyRefused, n, reason)
+			out.count(descProxyRefused, n, reason)
 		}
 	}
 }

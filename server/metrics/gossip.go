@@ -1,7 +1,5 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
-
 // GossipStatus is how this gateway and others keep limits of scope gossip in step.
 type GossipStatus struct {
 	Replicas int // gateways that count, this one among them
@@ -43,38 +41,22 @@ var (
 // gossipGauges tells of gossip between gateways; without it there are no series.
 type gossipGauges struct{ status func() GossipStatus }
 
-func (g *gossipGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descGossipReplicas, descGossipSilent, descGossipUnheard, descGossipJoining, descGossipBuckets,
-		descGossipWaiting,
-		descGossipTokens, descGossipDenied, descGossipCrowded, descGossipMessages, descGossipBytes,
-	} {
-		out <- d
-	}
-}
-
-func (g *gossipGauges) Collect(out chan<- prometheus.Metric) {
+func (g *gossipGauges) write(out series) {
 	if g.status == nil {
 		return
 	}
 	s := g.status()
-	gauge := func(d *prometheus.Desc, v float64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	gauge(descGossipReplicas, float64(s.Replicas))
-	gauge(descGossipSilent, float64(s.Silent))
-	gauge(descGossipUnheard, truth(s.Unheard))
-	gauge(descGossipJoining, truth(s.Joining))
-	gauge(descGossipBuckets, float64(s.Buckets))
-	gauge(descGossipWaiting, float64(s.Waiting))
-	count(descGossipTokens, s.Admitted)
-	count(descGossipDenied, s.Denied)
-	count(descGossipCrowded, s.Crowded)
-	count(descGossipMessages, s.Sent, "sent")
-	count(descGossipMessages, s.Received, "received")
-	count(descGossipMessages, s.Refused, "refused")
-	count(descGossipBytes, s.Bytes)
+	out.gauge(descGossipReplicas, float64(s.Replicas))
+	out.gauge(descGossipSilent, float64(s.Silent))
+	out.gauge(descGossipUnheard, truth(s.Unheard))
+	out.gauge(descGossipJoining, truth(s.Joining))
+	out.gauge(descGossipBuckets, float64(s.Buckets))
+	out.gauge(descGossipWaiting, float64(s.Waiting))
+	out.count(descGossipTokens, s.Admitted)
+	out.count(descGossipDenied, s.Denied)
+	out.count(descGossipCrowded, s.Crowded)
+	out.count(descGossipMessages, s.Sent, "sent")
+	out.count(descGossipMessages, s.Received, "received")
+	out.count(descGossipMessages, s.Refused, "refused")
+	out.count(descGossipBytes, s.Bytes)
 }

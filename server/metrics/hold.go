@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate-io/headgate/server/hold"
 )
 
@@ -18,27 +16,17 @@ var (
 // holdGauges reads what clients hold when the page is asked for.
 type holdGauges struct{ stats func() map[string]hold.Stats }
 
-func (g *holdGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descConnections, descMaxConnections, descConnAddresses,
-		descUnderWay, descHeld} {
-		out <- d
-	}
-}
-
-func (g *holdGauges) Collect(out chan<- prometheus.Metric) {
+func (g *holdGauges) write(out series) {
 	if g.stats == nil {
 		return
 	}
 	for listener, s := range g.stats() {
-		gauge := func(d *prometheus.Desc, v int) {
-			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), listener)
-		}
-		gauge(descConnections, s.Connections)
-		gauge(descMaxConnections, s.MaxConnections)
-		gauge(descConnAddresses, s.Addresses)
-		gauge(descUnderWay, s.Requests)
+		out.gauge(descConnections, float64(s.Connections), listener)
+		out.gauge(descMaxConnections, float64(s.MaxConnections), listener)
+		out.gauge(descConnAddresses, float64(s.Addresses), listener)
+		out.gauge(descUnderWay, float64(s.Requests), listener)
 		for reason, n := range s.Ended {
-			out <- prometheus.MustNewConstMetric(descHeld, prometheus.CounterValue, float64(n), listener, reason)
+			out.count(descHeld, n, listener, reason)
 		}
 	}
 }

@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "time"
 
 // KeptStatus is what became of the file that keeps buckets over a restart.
 type KeptStatus struct {
@@ -30,26 +26,18 @@ type keptGauges struct {
 	usage  func() time.Time
 }
 
-func (g *keptGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descStateWritten, descStateTook, descStateBytes, descStateFailures, descUsageWritten,
-	} {
-		out <- d
-	}
-}
-
-func (g *keptGauges) Collect(out chan<- prometheus.Metric) {
+func (g *keptGauges) write(out series) {
 	if g.usage != nil {
-		out <- prometheus.MustNewConstMetric(descUsageWritten, prometheus.GaugeValue, unix(g.usage()))
+		out.gauge(descUsageWritten, unix(g.usage()))
 	}
 	if g.status == nil {
 		return
 	}
 	s := g.status()
-	out <- prometheus.MustNewConstMetric(descStateWritten, prometheus.GaugeValue, unix(s.Written))
-	out <- prometheus.MustNewConstMetric(descStateTook, prometheus.GaugeValue, s.Took.Seconds())
-	out <- prometheus.MustNewConstMetric(descStateBytes, prometheus.GaugeValue, float64(s.Bytes))
-	out <- prometheus.MustNewConstMetric(descStateFailures, prometheus.CounterValue, float64(s.Failures))
+	out.gauge(descStateWritten, unix(s.Written))
+	out.gauge(descStateTook, s.Took.Seconds())
+	out.gauge(descStateBytes, float64(s.Bytes))
+	out.count(descStateFailures, s.Failures)
 }
 
 func unix(at time.Time) float64 {

@@ -284,12 +284,13 @@ func New(o Options) *Meter {
 	for _, stage := range []string{"endpoint", "identity", "policy", "bucket"} {
 		m.stages.WithLabelValues(stage)
 	}
-	m.registry.MustRegister(callers, m.early, m.stages, &useGauges{meter: m}, m.allowed, m.denied, m.shadowed,
+	m.registry.MustRegister(callers, m.early, m.stages, m.allowed, m.denied, m.shadowed,
 		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
-		&gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet}, &revertGauges{o.Reverts}, &reloadGauges{o.Reloads},
-		&keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store}, &gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes},
-		&credentialGauges{o.Tokens, o.TLS}, &adminGauges{o.AdminTokens}, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		sources{&useGauges{meter: m}, &gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet},
+			&revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store},
+			&gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS},
+			&adminGauges{o.AdminTokens}},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -1,7 +1,5 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
-
 // ReloadStatus is what became of reloads of the configuration.
 type ReloadStatus struct {
 	Good, Bad uint64
@@ -20,19 +18,13 @@ var (
 // reloadGauges tells of reloads; it has no series where nothing reloads.
 type reloadGauges struct{ status func() ReloadStatus }
 
-func (g *reloadGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReloads, descReloadOK, descRestartOf} {
-		out <- d
-	}
-}
-
-func (g *reloadGauges) Collect(out chan<- prometheus.Metric) {
+func (g *reloadGauges) write(out series) {
 	if g.status == nil {
 		return
 	}
 	s := g.status()
-	out <- prometheus.MustNewConstMetric(descReloads, prometheus.CounterValue, float64(s.Good), "ok")
-	out <- prometheus.MustNewConstMetric(descReloads, prometheus.CounterValue, float64(s.Bad), "failed")
-	out <- prometheus.MustNewConstMetric(descReloadOK, prometheus.GaugeValue, truth(s.OK))
-	out <- prometheus.MustNewConstMetric(descRestartOf, prometheus.GaugeValue, float64(s.Waiting))
+	out.count(descReloads, s.Good, "ok")
+	out.count(descReloads, s.Bad, "failed")
+	out.gauge(descReloadOK, truth(s.OK))
+	out.gauge(descRestartOf, float64(s.Waiting))
 }

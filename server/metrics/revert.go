@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate-io/headgate/server/revert"
 )
 
@@ -24,13 +22,7 @@ var (
 // revertGauges tells of auto_revert; it has no series where that is off.
 type revertGauges struct{ status func() RevertStatus }
 
-func (g *revertGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReverts, descTrials, descRestored} {
-		out <- d
-	}
-}
-
-func (g *revertGauges) Collect(out chan<- prometheus.Metric) {
+func (g *revertGauges) write(out series) {
 	if g.status == nil {
 		return
 	}
@@ -41,8 +33,8 @@ func (g *revertGauges) Collect(out chan<- prometheus.Metric) {
 		"mixed":    s.Mixed,
 		"failed":   s.Failed,
 	} {
-		out <- prometheus.MustNewConstMetric(descReverts, prometheus.CounterValue, float64(n), outcome)
+		out.count(descReverts, n, outcome)
 	}
-	out <- prometheus.MustNewConstMetric(descTrials, prometheus.GaugeValue, float64(s.Trials))
-	out <- prometheus.MustNewConstMetric(descRestored, prometheus.GaugeValue, truth(s.InForce))
+	out.gauge(descTrials, float64(s.Trials))
+	out.gauge(descRestored, truth(s.InForce))
 }

@@ -144,79 +144,61 @@ var (
 // storeGauges tells of the store; without one there are no series.
 type storeGauges struct{ status func() StoreStatus }
 
-func (g *storeGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descStoreUp, descStoreSince, descStoreReplicas, descStoreDivisor,
-		descStoreStrangers, descStoreLost, descStoreLostSince, descStoreServer, descStoreServerAt,
-		descStoreLosses, descStoreWithout, descStoreSpared, descStoreUndone, descStoreReplayed, descStoreMissed,
-		descStoreCalls, descStoreFailures,
-		descStoreEvicting, descStoreUnguarded, descStoreMended, descStoreOffset, descStoreWithin, descStoreTrip,
-		descLeaseFree, descLeaseBuckets, descLeaseMessages, descLeaseQuestions, descLeaseTokens,
-		descSyncBuckets, descSyncPending, descSyncMessages, descSyncReports, descSyncTokens, descSyncTakes} {
-		out <- d
-	}
-}
-
-func (g *storeGauges) Collect(out chan<- prometheus.Metric) {
+func (g *storeGauges) write(out series) {
 	if g.status == nil {
 		return
 	}
 	s := g.status()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	gauge(descStoreUp, truth(s.Answers))
-	gauge(descStoreSince, float64(s.Since.UnixMilli())/1000)
-	gauge(descStoreReplicas, float64(s.Replicas))
-	gauge(descStoreDivisor, float64(s.Divisor))
-	gauge(descStoreStrangers, float64(s.Strangers))
-	gauge(descStoreLost, truth(s.Lost))
-	gauge(descStoreLostSince, sinceIf(s.Lost, s.LostSince))
+	out.gauge(descStoreUp, truth(s.Answers))
+	out.gauge(descStoreSince, float64(s.Since.UnixMilli())/1000)
+	out.gauge(descStoreReplicas, float64(s.Replicas))
+	out.gauge(descStoreDivisor, float64(s.Divisor))
+	out.gauge(descStoreStrangers, float64(s.Strangers))
+	out.gauge(descStoreLost, truth(s.Lost))
+	out.gauge(descStoreLostSince, sinceIf(s.Lost, s.LostSince))
 	for name, one := range s.Servers {
-		gauge(descStoreServer, truth(one.Lost), name)
-		gauge(descStoreServerAt, sinceIf(one.Lost, one.Since), name)
+		out.gauge(descStoreServer, truth(one.Lost), name)
+		out.gauge(descStoreServerAt, sinceIf(one.Lost, one.Since), name)
 	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	count(descStoreLosses, s.Losses)
+	out.count(descStoreLosses, s.Losses)
 	for outcome, n := range s.Without {
-		count(descStoreWithout, n, outcome)
+		out.count(descStoreWithout, n, outcome)
 	}
-	count(descStoreSpared, s.Spared)
-	count(descStoreUndone, s.Undone)
-	count(descStoreReplayed, s.Replayed)
-	count(descStoreMissed, s.Missed)
-	gauge(descStoreEvicting, float64(s.Evicting))
-	gauge(descStoreUnguarded, float64(s.Unguarded))
-	count(descStoreMended, s.Mended)
+	out.count(descStoreSpared, s.Spared)
+	out.count(descStoreUndone, s.Undone)
+	out.count(descStoreReplayed, s.Replayed)
+	out.count(descStoreMissed, s.Missed)
+	out.gauge(descStoreEvicting, float64(s.Evicting))
+	out.gauge(descStoreUnguarded, float64(s.Unguarded))
+	out.count(descStoreMended, s.Mended)
 	if s.Watched {
-		gauge(descStoreOffset, s.Offset.Seconds())
-		gauge(descStoreWithin, s.Within.Seconds())
-		gauge(descStoreTrip, s.Trip.Seconds())
+		out.gauge(descStoreOffset, s.Offset.Seconds())
+		out.gauge(descStoreWithin, s.Within.Seconds())
+		out.gauge(descStoreTrip, s.Trip.Seconds())
 	}
 	l := s.Leases
-	gauge(descLeaseBuckets, float64(l.Buckets))
-	count(descLeaseFree, l.Free)
-	count(descLeaseMessages, l.Messages)
-	count(descLeaseQuestions, l.Questions-min(l.Questions, l.Short+l.Failed), "full")
-	count(descLeaseQuestions, l.Short, "short")
-	count(descLeaseQuestions, l.Failed, "failed")
-	count(descLeaseTokens, l.Granted, "granted")
-	count(descLeaseTokens, l.Returned, "returned")
-	count(descLeaseTokens, l.Expired, "expired")
+	out.gauge(descLeaseBuckets, float64(l.Buckets))
+	out.count(descLeaseFree, l.Free)
+	out.count(descLeaseMessages, l.Messages)
+	out.count(descLeaseQuestions, l.Questions-min(l.Questions, l.Short+l.Failed), "full")
+	out.count(descLeaseQuestions, l.Short, "short")
+	out.count(descLeaseQuestions, l.Failed, "failed")
+	out.count(descLeaseTokens, l.Granted, "granted")
+	out.count(descLeaseTokens, l.Returned, "returned")
+	out.count(descLeaseTokens, l.Expired, "expired")
 	y := s.Syncs
-	gauge(descSyncBuckets, float64(y.Buckets))
-	gauge(descSyncPending, float64(y.Pending))
-	count(descSyncMessages, y.Messages)
-	count(descSyncReports, y.Reports-min(y.Reports, y.Failed), "charged")
-	count(descSyncReports, y.Failed, "failed")
-	count(descSyncTokens, y.Admitted, "admitted")
-	count(descSyncTokens, y.Charged, "charged")
-	count(descSyncTokens, y.Returned, "returned")
-	count(descSyncTakes, y.Denied, "denied")
-	count(descSyncTakes, y.Asked, "asked")
+	out.gauge(descSyncBuckets, float64(y.Buckets))
+	out.gauge(descSyncPending, float64(y.Pending))
+	out.count(descSyncMessages, y.Messages)
+	out.count(descSyncReports, y.Reports-min(y.Reports, y.Failed), "charged")
+	out.count(descSyncReports, y.Failed, "failed")
+	out.count(descSyncTokens, y.Admitted, "admitted")
+	out.count(descSyncTokens, y.Charged, "charged")
+	out.count(descSyncTokens, y.Returned, "returned")
+	out.count(descSyncTakes, y.Denied, "denied")
+	out.count(descSyncTakes, y.Asked, "asked")
 	out <- prometheus.MustNewConstHistogram(descStoreCalls, s.Count, s.Sum.Seconds(), s.Calls)
-	count(descStoreFailures, s.Failed)
+	out.count(descStoreFailures, s.Failed)
 }
 
 // sinceIf is a time, or 0 where nothing has happened.

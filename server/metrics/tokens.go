@@ -3,8 +3,6 @@ package metrics
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate-io/headgate/identity"
 )
 
@@ -44,31 +42,19 @@ type credentialGauges struct {
 	tls    func() TLSStatus
 }
 
-func (g *credentialGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descTokenKeys, descTokenAge, descTokenFailures, descCacheEntries,
-		descCacheCapacity,
-		descCacheHits, descCacheMisses, descTLSEnds, descTLSFailures} {
-		out <- d
-	}
-}
-
-func (g *credentialGauges) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64) { out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-	count := func(d *prometheus.Desc, v uint64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
-	}
+func (g *credentialGauges) write(out series) {
 	if s, on := g.tokens(); on {
-		gauge(descTokenKeys, float64(s.Keys))
-		gauge(descTokenAge, s.Age.Seconds())
-		count(descTokenFailures, s.Failures)
-		gauge(descCacheEntries, float64(s.Cache.Entries))
-		gauge(descCacheCapacity, float64(s.Cache.Capacity))
-		count(descCacheHits, s.Cache.Hits)
-		count(descCacheMisses, s.Cache.Misses)
+		out.gauge(descTokenKeys, float64(s.Keys))
+		out.gauge(descTokenAge, s.Age.Seconds())
+		out.count(descTokenFailures, s.Failures)
+		out.gauge(descCacheEntries, float64(s.Cache.Entries))
+		out.gauge(descCacheCapacity, float64(s.Cache.Capacity))
+		out.count(descCacheHits, s.Cache.Hits)
+		out.count(descCacheMisses, s.Cache.Misses)
 	}
 	if g.tls != nil {
 		s := g.tls()
-		gauge(descTLSEnds, float64(s.Ends.Unix()))
-		count(descTLSFailures, s.Failures)
+		out.gauge(descTLSEnds, float64(s.Ends.Unix()))
+		out.count(descTLSFailures, s.Failures)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
 )
@@ -79,15 +77,13 @@ type useGauges struct {
 	turned time.Time // guarded by mu
 }
 
-func (g *useGauges) Describe(out chan<- *prometheus.Desc) { out <- descUse }
-
-func (g *useGauges) Collect(out chan<- prometheus.Metric) {
+func (g *useGauges) write(out series) {
 	g.meter.mu.Lock()
 	titles := maps.Clone(g.meter.titles)
 	g.meter.mu.Unlock()
 	for title, counters := range titles {
 		if part, any := counters.use.p95(); any {
-			out <- prometheus.MustNewConstMetric(descUse, prometheus.GaugeValue, part, title)
+			out.gauge(descUse, part, title)
 		}
 	}
 	g.mu.Lock()

@@ -70,7 +70,7 @@ func TestUseForgets(t *testing.T) {
 	g := &useGauges{meter: m}
 	told := func() string {
 		out := make(chan prometheus.Metric, 10)
-		g.Collect(out)
+		g.write(out)
 		close(out)
 		for metric := range out {
 			return metric.Desc().String()
@@ -94,7 +94,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		m.titled(fmt.Sprint("rule ", i)).use.note(10, &bucket.Outcome{}, &headgate.Decision{})
 	}
 	out := make(chan prometheus.Metric, 10*maxRules)
-	(&useGauges{meter: m}).Collect(out)
+	(&useGauges{meter: m}).write(out)
 	m.early.Collect(out)
 	if n := len(out); n > 2*(maxRules+1) {
 		t.Errorf("%d rules make %d series of two metrics, want %d at most", 3*maxRules, n, 2*(maxRules+1))
