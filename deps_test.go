@@ -19,16 +19,17 @@ const module = "github.com/headgate-io/headgate"
 var allowed = map[string][]string{
 	"endpoint":           {"internal/edits", "internal/paramname"},
 	"endpoint/pattern":   {"endpoint"}, // templates from the patterns of routers
-	"identity":           {},
+	"identity":           {"internal/siphash"},
 	"identity/region":    {"internal/clip"},
 	"rate":               {}, // vocabulary: what a limit is, in exact integers
-	"key":                {},
+	"key":                {"internal/siphash"},
 	"body":               {"internal/paramname"}, // what doors find in bodies; the pipeline never sees one
 	"internal/paramname": {},                     // which names of parameters servers take for one another
 	"internal/clip":      {},
 	"internal/edits":     {},
 	"internal/live":      {},
 	"internal/livelog":   {},
+	"internal/siphash":   {},
 	"internal/steady":    {},
 	"internal/problem":   {},
 	"internal/override":  {}, // which fields of a request ask for another target

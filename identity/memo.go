@@ -3,9 +3,10 @@ package identity
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"math/bits"
 	mathrand "math/rand/v2"
 	"sync/atomic"
+
+	"github.com/headgate-io/headgate/internal/siphash"
 )
 
 // memo remembers the digests of keys that were found, so that a key in steady
@@ -19,8 +20,8 @@ import (
 // take whatever time it takes. Texts are not kept. Only keys that were found
 // are put in, so that made-up ones drive nothing out.
 type memo struct {
-	k0, k1 uint64
-	slots  [memoSlots]memoSlot
+	key   siphash.Key
+	slots [memoSlots]memoSlot
 }
 
 const (
@@ -42,11 +43,16 @@ type memoSlot struct {
 type tag struct{ hi, lo uint64 }
 
 func newMemo() *memo {
-	var key [16]byte
+	var key [siphash.Size]byte
 	if _, err := rand.Read(key[:]); err != nil {
 		panic(err) // crypto/rand.Read never fails unless its Reader was replaced
 	}
-	return &memo{k0: binary.LittleEndian.Uint64(key[:]), k1: binary.LittleEndian.Uint64(key[8:])}
+	return &memo{key: siphash.New(key)}
+}
+
+func (m *memo) tag(text []byte) tag {
+	lo, hi := m.key.Sum128(text)
+	return tag{hi, lo}
 }
 
 func (m *memo) get(t tag) (d Digest, ok bool) {
@@ -76,52 +82,4 @@ func (m *memo) put(t tag, d *Digest) {
 		s.digest[i].Store(binary.LittleEndian.Uint64(d[8*i:]))
 	}
 	s.seq.Store(seq + 2)
-}
-
-// hash is SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, and
-// their reference implementation).
-func (m *memo) hash(p []byte) tag {
-	v0 := m.k0 ^ 0x736f6d6570736575
-	v1 := m.k1 ^ 0x646f72616e646f6d ^ 0xee
-	v2 := m.k0 ^ 0x6c7967656e657261
-	v3 := m.k1 ^ 0x7465646279746573
-	last := uint64(len(p)) << 56
-	for ; len(p) >= 8; p = p[8:] {
-		w := binary.LittleEndian.Uint64(p)
-		v3 ^= w
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-		v0 ^= w
-	}
-	for i, c := range p {
-		last |= uint64(c) << (8 * i)
-	}
-	v3 ^= last
-	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	v0 ^= last
-	v2 ^= 0xee
-	for range 4 {
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	}
-	lo := v0 ^ v1 ^ v2 ^ v3
-	v1 ^= 0xdd
-	for range 4 {
-		v0, v1, v2, v3 = sipRound(v0, v1, v2, v3)
-	}
-	return tag{lo: lo, hi: v0 ^ v1 ^ v2 ^ v3}
-}
-
-func sipRound(v0, v1, v2, v3 uint64) (uint64, uint64, uint64, uint64) {
-	v0 += v1
-	v2 += v3
-	v1 = bits.RotateLeft64(v1, 13) ^ v0
-	v3 = bits.RotateLeft64(v3, 16) ^ v2
-	v0 = bits.RotateLeft64(v0, 32)
-	v2 += v1
-	v0 += v3
-	v1 = bits.RotateLeft64(v1, 17) ^ v2
-	v3 = bits.RotateLeft64(v3, 21) ^ v0
-	v2 = bits.RotateLeft64(v2, 32)
-	return v0, v1, v2, v3
 }

@@ -436,7 +436,7 @@ func (r *Resolver) findKey(ctx context.Context, found presented) (Key, Rejection
 	if !h.read(found) || !r.mayBeKey(h.n) {
 		return Key{}, KeyMalformed
 	}
-	tag := s.memo.hash(h.text[:h.n])
+	tag := s.memo.tag(h.text[:h.n])
 	if digest, ok := s.memo.get(tag); ok {
 		// Unknown is no last word here: the key may have been stored under
 		// another secret meanwhile.

@@ -4,7 +4,11 @@
 // outside the process can choose two subjects that meet.
 package key
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+
+	"github.com/headgate-io/headgate/internal/siphash"
+)
 
 // Key names one bucket inside this process. It is meaningless to any other
 // process and to this one after a restart, and is never written anywhere, unless a seed
@@ -14,8 +18,8 @@ type Key struct{ Hi, Lo uint64 }
 // Hasher makes Keys under two secrets of its own. It is immutable and safe for
 // concurrent use.
 type Hasher struct {
-	hi, lo maphash.Seed
-	sip    *sipKey // in their place, for names that last
+	hi, lo  maphash.Seed
+	lasting *siphash.Key // in their place, for names that last
 }
 
 // NewHasher draws fresh secrets. Keys of different Hashers have nothing to do
@@ -40,8 +44,8 @@ const (
 // a copy that has rule and endpoint in front takes twice as long: the
 // processor waits for what was just written in pieces (BenchmarkKey).
 func (h *Hasher) Key(rule, endpoint uint64, subject []byte) Key {
-	if h.sip != nil {
-		return Lasting(h.sip.sum(subject) + rule*ruleLo + endpoint*endpointLo)
+	if h.lasting != nil {
+		return Lasting(h.lasting.Sum64(subject) + rule*ruleLo + endpoint*endpointLo)
 	}
 	return Key{
 		Hi: maphash.Bytes(h.hi, subject) + rule*ruleHi + endpoint*endpointHi,
