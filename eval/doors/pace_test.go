@@ -66,7 +66,9 @@ func paced(t *testing.T, root string) (env []string) {
 		}
 		fmt.Fprint(w, half)
 	}))
-	mux.HandleFunc("GET /seen", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, seen.about(r.URL.RawQuery)) })
+	mux.HandleFunc("GET /seen", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, seen.about(r.URL.RawQuery))
+	})
 	mux.HandleFunc("GET /v1/{rest}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	api := httptest.NewServer(mux)
 	t.Cleanup(api.Close)
