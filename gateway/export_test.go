@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httputil"
 
 	"github.com/headgate-io/headgate"
 )
@@ -34,3 +35,6 @@ func NewCall(lim *headgate.Limiter, of Stream, target string, sent, received io.
 	countReceived(out, answer)
 	return out.Body, answer.Body
 }
+
+// SetXForwarded is setXForwarded.
+func SetXForwarded(p *httputil.ProxyRequest) { setXForwarded(p, new([3]string)) }

@@ -242,11 +242,12 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header["Content-Type"] = media
 	}
 	g.direct(p)
-	g.prepare(p)
+	g.prepare(p, new([3]string))
 }
 
-// prepare makes the rest of the request: what it says of the client, and whose body it has.
-func (g *gateway) prepare(p *httputil.ProxyRequest) {
+// prepare makes the rest of the request: what it says of the client, and whose body it has. The first is kept in said,
+// for as long as the request is sent.
+func (g *gateway) prepare(p *httputil.ProxyRequest, said *[3]string) {
 	p.Out.Host = p.In.Host
 	watch(p.Out)
 	peer := g.options.Limit.Peer(p.In).Unmap()
@@ -256,23 +257,42 @@ func (g *gateway) prepare(p *httputil.ProxyRequest) {
 	g.fields.clean(p.Out.Header, trusted)
 	g.passClientHeader(p, trusted)
 	if !trusted {
-		p.SetXForwarded()
+		setXForwarded(p, said)
 		return
 	}
 	if g.options.ForwardedHeader == forwarded {
-		p.SetXForwarded()
+		setXForwarded(p, said)
 		p.Out.Header.Set(forwarded, appendForwarded(p.In, peer))
 		return
 	}
 	if chain := p.In.Header.Values(xForwardedFor); len(chain) > 0 {
 		p.Out.Header[xForwardedFor] = chain
 	}
-	p.SetXForwarded() // appends to X-Forwarded-For, replaces the other two
+	setXForwarded(p, said) // appends to X-Forwarded-For, replaces the other two
 	for _, name := range []string{xForwardedHost, xForwardedProto} {
 		if value := p.In.Header.Get(name); value != "" {
 			p.Out.Header.Set(name, value)
 		}
 	}
+}
+
+// setXForwarded is httputil.ProxyRequest.SetXForwarded, which allocates for each of the three fields.
+func setXForwarded(p *httputil.ProxyRequest, said *[3]string) {
+	h := p.Out.Header
+	if client, _, err := net.SplitHostPort(p.In.RemoteAddr); err != nil {
+		delete(h, xForwardedFor)
+	} else {
+		if prior := h[xForwardedFor]; len(prior) > 0 {
+			client = strings.Join(prior, ", ") + ", " + client
+		}
+		said[0] = client
+		h[xForwardedFor] = said[0:1:1]
+	}
+	said[1], said[2] = p.In.Host, "http"
+	if p.In.TLS != nil {
+		said[2] = "https"
+	}
+	h[xForwardedHost], h[xForwardedProto] = said[1:2:2], said[2:3:3]
 }
 
 // passClientHeader passes on what a trusted proxy says of the client, even if

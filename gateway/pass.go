@@ -25,7 +25,8 @@ type crossing struct {
 	both    httputil.ProxyRequest
 	out     http.Request
 	url     url.URL
-	text    []byte // that is sent
+	text    []byte    // that is sent
+	said    [3]string // of the client
 	request upstream.Request
 	answer  upstream.Answer
 
@@ -176,7 +177,7 @@ func hasToken(lines []string, token string) bool {
 func (g *gateway) write(m *crossing, r *http.Request) error {
 	path := g.outgoing(&m.both, &m.url)
 	query, asked := m.url.RawQuery, m.url.ForceQuery
-	g.prepare(&m.both) // which has no say in the line
+	g.prepare(&m.both, &m.said) // which has no say in the line
 	text := append(append(m.text[:0], r.Method...), ' ')
 	line := len(text)
 	text = append(append(text, g.base...), encoded(path)...)

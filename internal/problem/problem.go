@@ -41,10 +41,10 @@ func Write(w http.ResponseWriter, r *http.Request, d Details) {
 	if body == nil {
 		d.ContentType, body = MediaType, d.appendJSON(make([]byte, 0, 512))
 	}
-	h.Set("Content-Type", d.ContentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	values := [...]string{d.ContentType, "no-store", "nosniff", strconv.Itoa(len(body))} // one allocation for all
+	for i, name := range [...]string{"Content-Type", "Cache-Control", "X-Content-Type-Options", "Content-Length"} {
+		h[name] = values[i : i+1 : i+1]
+	}
 	w.WriteHeader(d.Status)
 	if r.Method != http.MethodHead {
 		// The client is gone if this fails; there is nobody left to tell.
