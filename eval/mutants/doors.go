@@ -68,8 +68,8 @@ var inDoors = []Mutant{
 		Why: "clients are told of limits that are only tried"},
 
 	{Name: "gateway: forwarding fields of anybody", File: "gateway/gateway.go",
-		Old: "	if !trusted {\n		p.SetXForwarded()\n		return",
-		New: "	if !trusted && p.In.Host == \"\" {\n		p.SetXForwarded()\n		return",
+		Old: "	if !trusted {\n		setXForwarded(p, said)\n		return",
+		New: "	if !trusted && p.In.Host == \"\" {\n		setXForwarded(p, said)\n		return",
 		Why: "the API believes the address that a client sends"},
 	{Name: "gateway: fields that look alike pass", File: "gateway/fields.go",
 		Old: "if strings.IndexByte(name, '_') >= 0 && f.isManaged(name)",
