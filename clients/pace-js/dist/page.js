@@ -4,6 +4,8 @@ import { repeatable } from "./hints.js";
 const mostTimes = 8;
 /** How long a worker is given to say what it knows. */
 const replyWithin = 10_000;
+/** The largest body by which a request is known again: maxReplay of the worker, where nothing else is said. */
+const mostKnown = 65_536;
 /** How much of an answer is kept, to go on with it when it breaks off. */
 const mostKept = 1 << 20;
 /**
@@ -16,7 +18,7 @@ export function resumingFetch(native = globalThis.fetch.bind(globalThis)) {
     let run; // the worker that is in charge, as far as is known
     /** Whether the worker that was in charge then was ended, and a request that was made of it may be made again. */
     async function again(request, then) {
-        const reply = ask(request);
+        const reply = ask(request, true);
         run = reply.then((r) => r?.run);
         const got = await reply;
         return got !== undefined && got.run !== (await then) && (repeatable(request) || got.unsent);
@@ -38,19 +40,20 @@ export function resumingFetch(native = globalThis.fetch.bind(globalThis)) {
         if (!navigator.serviceWorker?.controller || streams)
             return native(input, init);
         const request = new Request(input, init);
-        run ??= ask(request).then((r) => r?.run);
+        run ??= ask(request, false).then((r) => r?.run);
         const answer = await held(request);
         return repeatable(request) ? whole(answer, request) : answer.response;
     };
 }
-async function ask(request) {
+/** What the worker says: who it is, and of a request that failed whether it may be made again. */
+async function ask(request, failed) {
     const worker = navigator.serviceWorker.controller;
     if (!worker)
         return undefined;
     const repeats = repeatable(request);
     const question = {
         "headgate-pace": "held", method: request.method, url: request.url, once: request.headers.get("Idempotency-Key") ?? undefined,
-        body: repeats ? undefined : await request.clone().arrayBuffer(),
+        body: repeats || !failed ? undefined : await little(request),
     };
     const { port1, port2 } = new MessageChannel();
     return new Promise((resolve) => {
@@ -63,6 +66,11 @@ async function ask(request) {
         port1.onmessage = (e) => done(e.data);
         worker.postMessage(question, [port2]);
     });
+}
+/** The body, unless it is larger than what a worker knows requests by. */
+async function little(request) {
+    const body = await request.clone().arrayBuffer();
+    return body.byteLength <= mostKnown ? body : undefined;
 }
 /** The answer, which goes on when its body breaks off. */
 function whole({ response: first, again }, request) {

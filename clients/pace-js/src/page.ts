@@ -11,6 +11,9 @@ const mostTimes = 8;
 /** How long a worker is given to say what it knows. */
 const replyWithin = 10_000;
 
+/** The largest body by which a request is known again: maxReplay of the worker, where nothing else is said. */
+const mostKnown = 65_536;
+
 /** How much of an answer is kept, to go on with it when it breaks off. */
 const mostKept = 1 << 20;
 
@@ -25,7 +28,7 @@ export function resumingFetch(native: Fetch = globalThis.fetch.bind(globalThis))
 
   /** Whether the worker that was in charge then was ended, and a request that was made of it may be made again. */
   async function again(request: Request, then: typeof run): Promise<boolean> {
-    const reply = ask(request);
+    const reply = ask(request, true);
     run = reply.then((r) => r?.run);
     const got = await reply;
     return got !== undefined && got.run !== (await then) && (repeatable(request) || got.unsent);
@@ -46,7 +49,7 @@ export function resumingFetch(native: Fetch = globalThis.fetch.bind(globalThis))
     const streams = typeof ReadableStream !== "undefined" && init?.body instanceof ReadableStream;
     if (!navigator.serviceWorker?.controller || streams) return native(input, init);
     const request = new Request(input, init);
-    run ??= ask(request).then((r) => r?.run);
+    run ??= ask(request, false).then((r) => r?.run);
     const answer = await held(request);
     return repeatable(request) ? whole(answer, request) : answer.response;
   };
@@ -55,13 +58,14 @@ export function resumingFetch(native: Fetch = globalThis.fetch.bind(globalThis))
 /** An answer, and what asks for it once more if the worker was ended that gave it. */
 interface Answer { response: Response; again: () => Promise<Answer | undefined> }
 
-async function ask(request: Request): Promise<Reply | undefined> {
+/** What the worker says: who it is, and of a request that failed whether it may be made again. */
+async function ask(request: Request, failed: boolean): Promise<Reply | undefined> {
   const worker = navigator.serviceWorker.controller;
   if (!worker) return undefined;
   const repeats = repeatable(request);
   const question: Question = {
     "headgate-pace": "held", method: request.method, url: request.url, once: request.headers.get("Idempotency-Key") ?? undefined,
-    body: repeats ? undefined : await request.clone().arrayBuffer(),
+    body: repeats || !failed ? undefined : await little(request),
   };
   const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {
@@ -74,6 +78,12 @@ async function ask(request: Request): Promise<Reply | undefined> {
     port1.onmessage = (e) => done(e.data as Reply);
     worker.postMessage(question, [port2]);
   });
+}
+
+/** The body, unless it is larger than what a worker knows requests by. */
+async function little(request: Request): Promise<ArrayBuffer | undefined> {
+  const body = await request.clone().arrayBuffer();
+  return body.byteLength <= mostKnown ? body : undefined;
 }
 
 /** The answer, which goes on when its body breaks off. */
