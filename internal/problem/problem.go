@@ -39,7 +39,7 @@ func Write(w http.ResponseWriter, r *http.Request, d Details) {
 	h := w.Header()
 	body := d.Body
 	if body == nil {
-		d.ContentType, body = MediaType, d.appendJSON(make([]byte, 0, 512))
+		d.ContentType, body = MediaType, d.AppendJSON(make([]byte, 0, 512))
 	}
 	values := [...]string{d.ContentType, "no-store", "nosniff", strconv.Itoa(len(body))} // one allocation for all
 	for i, name := range [...]string{"Content-Type", "Cache-Control", "X-Content-Type-Options", "Content-Length"} {
@@ -52,9 +52,9 @@ func Write(w http.ResponseWriter, r *http.Request, d Details) {
 	}
 }
 
-// appendJSON is encoding/json for this one shape: a flood of refusals is the
+// AppendJSON appends d as Write sends it. It is encoding/json for this one shape: a flood of refusals is the
 // time when a limiter must be cheap.
-func (d Details) appendJSON(b []byte) []byte {
+func (d Details) AppendJSON(b []byte) []byte {
 	if d.Type == "" {
 		d.Type = Blank
 	}
@@ -79,6 +79,9 @@ func (d Details) appendJSON(b []byte) []byte {
 	}
 	return append(b, "}\n"...)
 }
+
+// Quote is s as a string of JSON, as AppendJSON writes it.
+func Quote(s string) string { return string(appendString(nil, s)) }
 
 const hex = "0123456789abcdef"
 

@@ -1,0 +1,411 @@
+package edge_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/wasm"
+)
+
+// keyed is what a door of the library and a module need to know the same keys.
+type keyed struct {
+	texts   []string
+	records []identity.KeyRecord
+	secret  []byte
+}
+
+func keysOf(t testing.TB, projects ...string) keyed {
+	t.Helper()
+	k := keyed{secret: []byte("a secret of thirty-two bytes, or more: 48 of them")}
+	d, err := identity.NewDigester(k.secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, project := range projects {
+		text, err := identity.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.texts = append(k.texts, text)
+		k.records = append(k.records, identity.KeyRecord{Digest: d.Digest(text),
+			Key: identity.Key{ID: fmt.Sprint("key", i), Project: project}})
+	}
+	return k
+}
+
+// headless stands for the body that an answer to HEAD would have.
+const headless = "headless"
+
+// library is the same limiter as a handler of net/http, by a clock of its own.
+type library struct {
+	h   http.Handler
+	now int64
+}
+
+func libraryOf(t testing.TB, set *policy.Set, k keyed, unknown headgate.UnknownMode) *library {
+	t.Helper()
+	l := new(library)
+	d, err := identity.NewDigester(k.secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := new(identity.Keyring)
+	if err := ring.Replace(k.records); err != nil {
+		t.Fatal(err)
+	}
+	who, err := identity.New(identity.Options{Keys: ring, Digester: d, KeySources: identity.KeySources{Header: "X-Api-Key"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buckets, err := memory.New(memory.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lim, err := headgate.New(headgate.Options{Endpoints: set.Endpoints(), Policies: headgate.Fixed(set),
+		Buckets: buckets, Identities: who, Unknown: unknown,
+		Now: func() time.Time { return time.Unix(0, l.now) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})
+	l.h = httplimit.Handler(lim, api, httplimit.Options{Methods: set.Endpoints().Allowed,
+		Peer: func(r *http.Request) netip.Addr { a, _ := netip.ParseAddrPort(r.RemoteAddr); return a.Addr() }})
+	return l
+}
+
+// ask is false for what net/http itself refuses to read, or reads as another target.
+func (l *library) ask(method, target, peer, apiKey string) (answered, bool) {
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: a\r\n\r\n")))
+	if err != nil {
+		return answered{}, false
+	}
+	if httplimit.Target(r) != target {
+		return answered{}, false
+	}
+	r.RemoteAddr = peer
+	if apiKey != "" {
+		r.Header.Set("X-Api-Key", apiKey)
+	}
+	w := httptest.NewRecorder()
+	l.h.ServeHTTP(w, r)
+	body, _ := io.ReadAll(w.Result().Body)
+	a := answered{status: uint32(w.Code), body: string(body), fields: map[string]string{}}
+	if a.status == http.StatusOK {
+		a.status = 0
+	}
+	for name, values := range w.Result().Header {
+		a.fields[strings.ToLower(name)] = strings.Join(values, ", ")
+	}
+	delete(a.fields, "content-length") // the host writes it
+	if method == http.MethodHead && a.status != 0 {
+		a.body = headless // the host leaves it out
+	}
+	return a, true
+}
+
+func ruled(t testing.TB, lines ...string) (rules []policy.Rule) {
+	t.Helper()
+	for _, line := range lines {
+		r, err := policy.ParseRule(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// document has rules of each subject, each level, and in shadow.
+func document(t testing.TB) policy.Document {
+	doc := policy.Document{Projects: map[string]string{"acme": "gold"}}
+	doc.Rules = ruled(t, "default 7/s burst 9", "default 40/s by endpoint", "GET /v1/items/{id} 3/min burst 4 by ip",
+		"POST /a/b 1000003/d burst 6 by principal_ip", "* 11/s burst 30 by site", "UNKNOWN 1/s burst 2 by ip",
+		"GET /a 2/s burst 3", "GET /a/b 1/h burst 2 shadow", "GET /v1/items 5/s by project")
+	more := ruled(t, "default 90/s burst 95", "GET /a 30/s burst 31", "default 13/s burst 14")
+	more[0].Project, more[1].Tier, more[2].Tier = "acme", "gold", "gold"
+	doc.Rules = append(doc.Rules, more...)
+	doc.Rules[1].Name = `a "quoted" \name`
+	return doc
+}
+
+// TestFilterAnswersAsTheLibrary sends the same requests at the same times through the filter, in a host of proxy-wasm,
+// through the plain module, and through net/http middleware: statuses, fields and bodies are the same, to the byte.
+func TestFilterAnswersAsTheLibrary(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("repeat with -seed %d", *seed)
+	texts := corpus(t)
+	seen := map[uint32]int{}
+	for n, p := range []endpoint.Profile{{}, endpoint.Strictest()} {
+		for _, unknown := range []headgate.UnknownMode{headgate.RejectUnknown, headgate.LimitUnknown} {
+			for _, shared := range [][]string{nil, {"*"}} {
+				rng := rand.New(rand.NewPCG(*seed, uint64(n)))
+				set := compile(t, tableOf(t, p, templates...), document(t))
+				keys := keysOf(t, "acme", "acme", "umbrella", "")
+				o := wasm.Options{Policies: set, Keys: keys.records, Secret: keys.secret, Shared: shared,
+					RejectUnknown: unknown == headgate.RejectUnknown}
+				lib := libraryOf(t, set, keys, unknown)
+				lib.now = 1e15
+				w, ok := startFilter(t, o, newShared(), func() int64 { return lib.now })
+				if !ok {
+					t.Fatalf("the filter refuses to start: %q", w.logged)
+				}
+				plain := run(t, o)
+				for range 4000 {
+					lib.now += rng.Int64N(2e9) >> rng.IntN(30)
+					method, target := anyRequest(rng, texts)
+					peer, key := peers[rng.IntN(len(peers))], ""
+					if rng.IntN(2) == 0 {
+						key = keys.texts[rng.IntN(len(keys.texts))]
+					}
+					if rng.IntN(20) == 0 {
+						key = "hg_not_a_key"
+					}
+					want, read := lib.ask(method, target, peer, key)
+					if !read {
+						continue
+					}
+					var fields []string
+					if key != "" {
+						fields = []string{"x-api-key", key}
+					}
+					seen[want.status]++
+					said := fmt.Sprintf("%+v %v shared %v: %s %q from %s with %q at %d", p, unknown, shared, method, target,
+						peer, key, lib.now)
+					got := w.ask(method, target, peer, fields...)
+					same(t, said+" in the filter", got, want)
+					same(t, said+" in the plain module", plain.ask(method, target, peer, key, lib.now), want)
+				}
+			}
+		}
+	}
+	t.Logf("answers by status, 0 for what passes: %v", seen)
+	for _, status := range []uint32{0, 400, 404, 405, 429} {
+		if seen[status] < 50 {
+			t.Errorf("status %d: %d, which shows too little", status, seen[status])
+		}
+	}
+}
+
+var peers = []string{"192.0.2.7:1024", "192.0.2.8:9", "[2001:db8::1]:443", "[2001:db8::2]:443", "[2001:db8:0:1::2]:443",
+	"[2001:db8:1::]:1", "[::ffff:192.0.2.7]:5"}
+
+func anyRequest(rng *rand.Rand, texts []string) (method, target string) {
+	method = methods[rng.IntN(len(methods)-2)]
+	switch rng.IntN(8) {
+	case 0:
+		target = mutate(rng, texts)
+	case 1:
+		return "WS-SEND", "/a"
+	default:
+		var path string
+		method, path, _ = strings.Cut(templates[rng.IntN(12)], " ")
+		target = fill(path, "x")
+	}
+	return method, target
+}
+
+func same(t testing.TB, said string, got, want answered) {
+	t.Helper()
+	if want.body == headless {
+		want.body = got.body
+	}
+	if got.status != want.status || got.body != want.body || !maps.Equal(got.fields, want.fields) {
+		t.Fatalf("%s:\ngot  %+v\nwant %+v", said, got, want)
+	}
+}
+
+// ask is a request to the plain module.
+func (p *plain) ask(method, target, peer, key string, now int64) answered {
+	p.write(method, target, peer, key)
+	status := p.call("decide", uint64(len(method)), uint64(len(target)), uint64(len(peer)), uint64(len(key)), uint64(now))
+	a := answered{status: status, body: p.told(3), fields: map[string]string{}}
+	if status != 0 {
+		a.fields = map[string]string{"content-type": "application/problem+json", "cache-control": "no-store",
+			"x-content-type-options": "nosniff"}
+	}
+	for n, name := range []string{"ratelimit", "ratelimit-policy"} {
+		if text := p.told(uint64(n)); text != "" {
+			a.fields[name] = text
+		}
+	}
+	if status == 405 {
+		a.fields["allow"] = p.told(2)
+	}
+	if retry := p.call("retry"); retry > 0 {
+		a.fields["retry-after"] = fmt.Sprint(retry)
+	}
+	return a
+}
+
+func startFilter(t testing.TB, o wasm.Options, s *shared, now func() int64) (*worker, bool) {
+	t.Helper()
+	module, err := wasm.Build(wasm.Filter, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, module, s, now, 0)
+}
+
+// TestWorkersShareExactly has two workers take from one bucket at the same time, by a frozen clock: together they admit
+// what the burst holds and no request more, and what is charged by two rules is charged by both or neither.
+func TestWorkersShareExactly(t *testing.T) {
+	set := compile(t, tableOf(t, endpoint.Profile{}, "GET /a"),
+		policy.Document{Rules: ruled(t, "GET /a 1/h burst 3000", "* 1/h burst 4000 by ip", "UNKNOWN 1/s")})
+	s := newShared()
+	o := wasm.Options{Policies: set, Shared: []string{"*"}, SharedBuckets: 64}
+	frozen := func() int64 { return 1e15 }
+	var workers []*worker
+	for range 2 {
+		w, ok := startFilter(t, o, s, frozen)
+		if !ok {
+			t.Fatalf("refused: %q", w.logged)
+		}
+		workers = append(workers, w)
+	}
+	for round, want := range []int{3000, 3000} {
+		var wg sync.WaitGroup
+		admitted := make([]int, len(workers))
+		for i, w := range workers {
+			wg.Go(func() {
+				for range 2500 {
+					if w.ask("GET", "/a", fmt.Sprintf("192.0.2.%d:1", round)).status == 0 {
+						admitted[i]++
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got := admitted[0] + admitted[1]; got != want {
+			t.Errorf("two workers admit %v, together %d, want %d", admitted, got, want)
+		}
+		t.Logf("%v admitted, %d writes came too late", admitted, s.wrong)
+	}
+}
+
+// TestWorkersOfTheirOwn says what a limit means that is not shared: each worker admits it.
+func TestWorkersOfTheirOwn(t *testing.T) {
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 10", "UNKNOWN 1/s")
+	s := newShared()
+	for range 3 {
+		w, _ := startFilter(t, wasm.Options{Policies: set}, s, func() int64 { return 1e15 })
+		admitted := 0
+		for range 30 {
+			if w.ask("GET", "/a", "192.0.2.1:1").status == 0 {
+				admitted++
+			}
+		}
+		if admitted != 10 {
+			t.Errorf("a worker admits %d, want 10", admitted)
+		}
+	}
+	if len(s.values) != 0 {
+		t.Errorf("%d shared values, want none", len(s.values))
+	}
+}
+
+// TestRefusesToStart tries what must not start: data that is not whole, configuration, and hosts that lack something.
+func TestRefusesToStart(t *testing.T) {
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 10", "UNKNOWN 1/s")
+	module, err := wasm.Build(wasm.Filter, wasm.Options{Policies: set, Shared: []string{"*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() int64 { return 1 }
+	if w, ok := start(t, module, newShared(), now, 0); !ok {
+		t.Fatalf("refused: %q", w.logged)
+	}
+	if w, ok := start(t, module, newShared(), now, 5); ok || !strings.Contains(strings.Join(w.logged, ""), "want none") {
+		t.Errorf("with a configuration: %v, %q", ok, w.logged)
+	}
+	for at := len(module) - 1000; at < len(module); at += 97 {
+		broken := slices.Clone(module)
+		broken[at] ^= 4
+		if w, ok := start(t, broken, newShared(), now, 0); ok {
+			t.Errorf("with byte %d changed it starts: %q", at, w.logged)
+		}
+	}
+}
+
+// TestFailingHostCalls says what becomes of requests while the host fails: a rule that is open lets pass, one that is
+// closed refuses with 503, and none lets pass by accident.
+func TestFailingHostCalls(t *testing.T) {
+	table := tableOf(t, endpoint.Profile{}, "GET /open", "GET /closed")
+	rules := ruled(t, "GET /open 1/h burst 10", "GET /closed 1/h burst 10", "UNKNOWN 1/s")
+	rules[0].OnStoreLoss = policy.LossOpen
+	set := compile(t, table, policy.Document{Rules: rules})
+	for call, want := range map[string][2]uint32{
+		"proxy_get_shared_data":       {0, 503},
+		"proxy_set_shared_data":       {0, 503},
+		"clock_time_get":              {0, 503},
+		"proxy_get_property":          {0, 0}, // all without an address share a budget
+		"proxy_set_property":          {0, 0}, // the response has no fields
+		"proxy_add_header_map_value":  {0, 0},
+		"proxy_increment_metric":      {0, 0},
+		"proxy_get_header_map_value":  {400, 400},
+		"proxy_send_local_response":   {0, 0},
+		"proxy_define_metric":         {0, 0},
+		"proxy_log":                   {0, 0},
+		"random_get":                  {0, 0},
+		"proxy_on_memory_allocate":    {0, 0},
+		"no such call, as a contrast": {0, 0},
+	} {
+		w, ok := startFilter(t, wasm.Options{Policies: set, Shared: []string{"*"}}, newShared(), func() int64 { return 1e15 })
+		if !ok {
+			t.Fatalf("refused: %q", w.logged)
+		}
+		w.fails[call] = true
+		got := [2]uint32{w.ask("GET", "/open", "192.0.2.1:1").status, w.ask("GET", "/closed", "192.0.2.1:1").status}
+		if got != want {
+			t.Errorf("without %s: %v, want %v", call, got, want)
+		}
+		if lost := w.counters["headgate_edge_lost"]; (lost > 0) != (want[1] == 503) {
+			t.Errorf("without %s: lost is %d", call, lost)
+		}
+	}
+}
+
+// TestManyKeysNeverGrant sends more callers than there are buckets, again and again, by a clock that stands still: none is
+// admitted more often than its burst.
+func TestManyKeysNeverGrant(t *testing.T) {
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 3 by ip", "UNKNOWN 1/s")
+	w, _ := startFilter(t, wasm.Options{Policies: set, Buckets: 64}, newShared(), func() int64 { return 1e15 })
+	size := w.m.Memory().Size()
+	admitted := map[int]int{}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 20_000 {
+		n := rng.IntN(1000)
+		if w.ask("GET", "/a", fmt.Sprintf("10.0.%d.%d:1", n/250, 1+n%250)).status == 0 {
+			admitted[n]++
+		}
+	}
+	for n, count := range admitted {
+		if count > 3 {
+			t.Errorf("caller %d is admitted %d times, want at most 3", n, count)
+		}
+	}
+	if len(admitted) < 20 {
+		t.Errorf("%d callers were admitted, want 20 or more of 64 buckets", len(admitted))
+	}
+	if got := w.m.Memory().Size(); got != size {
+		t.Errorf("memory grew from %d to %d bytes", size, got)
+	}
+}
