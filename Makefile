@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick dist packages deployment clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick dist packages deployment clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ GOTEST  := go test -vet=off -ldflags=-w -shuffle=on -timeout 30m -p $(shell expr
 LONGEST := ./server/database ./eval/operations ./eval/doors ./server/redis ./eval/attacks ./server/daemon ./server/cmd/headgate
 
 # What runs without the race detector alone: one goroutine that searches, and worlds in which one goroutine is to run after the other.
-ALONE := eval/algorithms eval/nemesis eval/clients proofs
+ALONE := eval/algorithms eval/nemesis eval/clients eval/edge proofs
 
 # Packages that start no goroutine, nor do their tests (TestStillPackagesStartNoGoroutine), so that there is no race to find: neither do
 # they run under the detector.
@@ -175,6 +175,12 @@ portable:
 bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 	cd server && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
+
+wasm: ## compile the modules of the edge, which are kept in wasm/ (needs clang and lld)
+	@$(MAKE) -C wasm/core --no-print-directory
+
+edge: deps ## put the edge filter into a real Envoy: load, reload, workers, many keys (a minute)
+	@$(GOTEST) -count=1 -tags long -run 'TestEnvoy' -v ./eval/edge
 
 clients: ## clients that pace themselves, in virtual time: tables of all algorithms, and the figure of docs/clients.md (some minutes)
 	go run ./eval/clients

@@ -76,6 +76,8 @@ var allowed = map[string][]string{
 	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/perrule",
 		"internal/problem", "internal/refusal", "policy", "reservation"},
 	"proofs": {}, // no Go but a test
+	// writes endpoints, rules and keys down for the edge module, and the texts that doors answer with
+	"wasm": {"", "bucket", "endpoint", "httplimit", "identity", "internal/problem", "internal/refusal", "policy"},
 	// the callers' side: it knows servers by their answers, and what clients say of each other
 	"pace":           {"internal/sfv", "pace/telemetry"},
 	"pace/telemetry": {},

@@ -14,8 +14,7 @@ func (t *Table) AppendCompiled(data []byte) (_ []byte, place uint32, err error) 
 	if t.queries != nil {
 		for _, template := range t.templates {
 			if template.query > 0 {
-				return data, 0, fmt.Errorf("template %q names a query parameter, want templates that a path alone tells apart",
-					template)
+				return data, 0, fmt.Errorf("template %q names a query parameter, want none", template)
 			}
 		}
 	}

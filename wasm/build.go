@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding"
 	_ "embed"
+	"encoding"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -57,9 +57,10 @@ type Options struct {
 	Secret    []byte
 	KeyHeader string
 
-	// TrustedHops is how many proxies stand before the one that runs the filter: the client's address is the entry of
-	// X-Forwarded-For with that number from the right. 0, the default, is the address that the proxy itself takes for the
-	// client's. Too high, and clients choose their address. At most 64.
+	// TrustedHops is how many proxies stand before the one that runs the filter: the client's
+	// address is the entry of X-Forwarded-For with that number from the right. 0, the default, is
+	// the address that the proxy itself takes for the client's. Too high, and clients choose
+	// their address. At most 64.
 	TrustedHops int
 
 	// IPv6Bits is the length of the prefix whose addresses share a budget, 1 to 128, default 64.
@@ -78,8 +79,8 @@ type Options struct {
 
 const (
 	maxTakes   = 16
-	maxMatrix  = 64 << 20 // bytes: the lists of rules of all endpoints and kinds of callers
-	maxMemory  = 1 << 30  // bytes of a module's memory
+	maxMatrix  = 64 << 20  // bytes: the lists of rules of all endpoints and kinds of callers
+	maxMemory  = 1 << 30   // bytes of a module's memory
 	arenaBytes = 512 << 10 // for what is asked and told of one request
 )
 
@@ -121,7 +122,9 @@ type builder struct {
 // class is what rules tell callers apart by.
 type class struct{ project string }
 
-func (b *builder) fault(format string, args ...any) { b.faults = append(b.faults, fmt.Errorf(format, args...)) }
+func (b *builder) fault(format string, args ...any) {
+	b.faults = append(b.faults, fmt.Errorf(format, args...))
+}
 
 func (b *builder) build() (data []byte, room uint32, err error) {
 	if b.Policies == nil || b.Policies.Endpoints() == nil {

@@ -1,7 +1,7 @@
-// Package wasm makes the edge module: a limiter for proxies and programs that run WebAssembly, as the rules, the
-// endpoints and the keys say, in one file. It asks no network, keeps its state in memory of fixed size, and decides as
-// Limiter.Check does: by the same arithmetic (bucket.State), the same canonical form and automaton (endpoint.Table), the
-// same rules (policy.Set).
+// Package wasm makes the edge module: a limiter for proxies and programs that run WebAssembly, as
+// the rules, the endpoints and the keys say, in one file. It asks no network, keeps its state in
+// memory of fixed size, and decides as Limiter.Check does: by the same arithmetic (bucket.State),
+// the same canonical form and automaton (endpoint.Table), the same rules (policy.Set).
 //
 //	module, err := wasm.Build(wasm.Filter, wasm.Options{Policies: set})
 //	os.WriteFile("filter.wasm", module, 0o644)
@@ -11,7 +11,8 @@
 //
 // # Guarantees
 //
-// Each instance of a module has buckets of its own: N workers admit up to N times a limit, but for limits that are
-// shared (Options.Shared), which all workers of one proxy count together, exactly. A bucket that is forgotten for want of
-// room never grants a token. A module whose data is not whole refuses to start.
+// Each instance of a module has buckets of its own: N workers admit up to N times a limit, but
+// for limits that are shared (Options.Shared), which all workers of one proxy count together,
+// exactly. A bucket that is forgotten for want of room never grants a token. A module whose data
+// is not whole refuses to start.
 package wasm

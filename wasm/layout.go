@@ -52,7 +52,9 @@ type layout struct {
 	texts map[string]text
 }
 
-func newLayout() *layout { return &layout{data: make([]byte, headerBytes), texts: make(map[string]text)} }
+func newLayout() *layout {
+	return &layout{data: make([]byte, headerBytes), texts: make(map[string]text)}
+}
 
 func (l *layout) put(r record) place {
 	for len(l.data)%8 != 0 {

@@ -120,8 +120,9 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// TestSameDecisions has the library, the module in wazero, the module in Node and the program that is extracted from the
-// proofs make the same million random decisions, and compares every number that each of them tells.
+// TestSameDecisions has the library, the module in wazero, the module in Node and the program
+// that is extracted from the proofs make the same million random decisions, and compares every
+// number that each of them tells.
 func TestSameDecisions(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -144,7 +145,10 @@ func TestSameDecisions(t *testing.T) {
 		t.Error("this shows too little")
 	}
 	t.Run("oracle", func(t *testing.T) { t.Parallel(); compare(t, steps, want, fromOracle(t, steps)) })
-	t.Run("wazero", func(t *testing.T) { t.Parallel(); compare(t, steps, want, inWazero(t, steps, len(want))) })
+	t.Run("wazero", func(t *testing.T) {
+		t.Parallel()
+		compare(t, steps, want, inWazero(t, wasm.Core(), steps, len(want)))
+	})
 	t.Run("Node", func(t *testing.T) { t.Parallel(); compare(t, steps, want, inNode(t, steps)) })
 }
 
@@ -167,10 +171,10 @@ func compare(t *testing.T, steps []step, want, got []answer) {
 	}
 }
 
-func inWazero(t *testing.T, steps []step, takes int) []answer {
+func inWazero(t *testing.T, module []byte, steps []step, takes int) []answer {
 	r := wazero.NewRuntime(t.Context())
 	defer r.Close(t.Context())
-	m, err := r.Instantiate(t.Context(), wasm.Core())
+	m, err := r.Instantiate(t.Context(), module)
 	if err != nil {
 		t.Fatal(err)
 	}

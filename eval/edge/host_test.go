@@ -3,7 +3,6 @@ package edge_test
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
-
-	"github.com/headgate-io/headgate/wasm"
 )
 
 // A host of proxy-wasm, as far as the filter uses it: workers with an instance each, and one store of shared values, as
@@ -68,16 +65,6 @@ type answered struct {
 }
 
 func newShared() *shared { return &shared{values: map[string]*sharedValue{}} }
-
-// filterOf makes a filter, and compiles it.
-func filterOf(t testing.TB, o wasm.Options) (wazero.Runtime, []byte) {
-	t.Helper()
-	module, err := wasm.Build(wasm.Filter, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return nil, module
-}
 
 // start begins a worker. It reports what proxy_on_configure says of a configuration of so many bytes.
 func start(t testing.TB, module []byte, s *shared, now func() int64, configuration int) (*worker, bool) {
@@ -291,5 +278,3 @@ func (w *worker) ask(method, target, peer string, fields ...string) answered {
 	}
 	return a
 }
-
-var _ = fmt.Sprint

@@ -1,7 +1,7 @@
 package edge_test
 
 import (
-	"encoding/binary"
+	"context"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -28,9 +28,9 @@ func run(t testing.TB, o wasm.Options) *plain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := wazero.NewRuntime(t.Context())
-	t.Cleanup(func() { r.Close(t.Context()) })
-	m, err := r.InstantiateWithConfig(t.Context(), module, wazero.NewModuleConfig().WithStartFunctions())
+	r := wazero.NewRuntime(context.Background())
+	t.Cleanup(func() { r.Close(context.Background()) })
+	m, err := r.InstantiateWithConfig(context.Background(), module, wazero.NewModuleConfig().WithStartFunctions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (p *plain) call(name string, args ...uint64) uint32 {
 		p.calls[name] = f
 	}
 	copy(p.stack[:], args)
-	if err := f.CallWithStack(p.t.Context(), p.stack[:max(1, len(args))]); err != nil {
+	if err := f.CallWithStack(context.Background(), p.stack[:max(1, len(args))]); err != nil {
 		p.t.Fatalf("%s%v: %v", name, args, err)
 	}
 	return uint32(p.stack[0])
@@ -131,5 +131,3 @@ func tableOf(t testing.TB, p endpoint.Profile, texts ...string) *endpoint.Table 
 	}
 	return table
 }
-
-var _ = binary.LittleEndian

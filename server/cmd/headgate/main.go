@@ -97,7 +97,7 @@ completes its commands: "headgate completion --help".`,
 		newUsage(), newFleet(),
 		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
 		newKey(), newToken(), newSecret(), newAdmin(),
-		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(),
+		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(), newEdge(),
 		newTelemetry(),
 		newDemo(), newVersion(), newManual(),
 	)
