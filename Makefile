@@ -96,7 +96,7 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@echo "== the gateway before real servers of all kinds"
 	@$(MAKE) -s garden-long
 	@echo "== hostile peers of every door, many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
-	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers' ./eval/doors
+	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers|TestRulesSayWhatIsAnswered' ./eval/doors
 	@echo "== clients are what the generators write"
 	@scripts/generate-clients check
 	@echo "== clients that pace themselves: the optimum by a solver"

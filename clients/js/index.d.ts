@@ -28,6 +28,8 @@ export interface Decision {
   reason: string;
   header?: Record<string, string>;
   problem?: Record<string, unknown>;
+  /** In place of problem: the body that a rule has itself, of the type that header says. */
+  body?: string;
   endpoint?: string;
   rule?: string;
   remaining?: number;

@@ -78,6 +78,9 @@ export class Client {
   }
 }
 
+// The body of a refusal: what a rule says itself, or problem details.
+const bodyOf = (decided) => decided.body ?? JSON.stringify(decided.problem ?? {});
+
 const refusal = (status, reason, title, detail, after) => ({
   allowed: false,
   status,
@@ -179,7 +182,7 @@ export function express(options = {}) {
       for (const [name, value] of Object.entries(decided.header ?? {})) response.setHeader(name, value);
       if (decided.allowed === true) return next();
       response.statusCode = decided.status;
-      response.end(request.method === "HEAD" ? undefined : JSON.stringify(decided.problem ?? {}));
+      response.end(request.method === "HEAD" ? undefined : bodyOf(decided));
     }, next);
   };
 }
@@ -194,6 +197,6 @@ export function fastify(options = {}) {
     const decided = await decide(request, request.raw, request.raw.url);
     for (const [name, value] of Object.entries(decided.header ?? {})) reply.header(name, value);
     if (decided.allowed === true) return undefined;
-    return reply.code(decided.status).send(JSON.stringify(decided.problem ?? {}));
+    return reply.code(decided.status).send(bodyOf(decided));
   };
 }

@@ -135,7 +135,7 @@ function headgate.access(options)
   for name, value in pairs(decided.header or {}) do ngx.header[name] = value end
   if decided.allowed == true then return end
   ngx.status = decided.status
-  if ngx.req.get_method() ~= "HEAD" then ngx.print(cjson.encode(decided.problem or {})) end
+  if ngx.req.get_method() ~= "HEAD" then ngx.print(decided.body or cjson.encode(decided.problem or {})) end
   return ngx.exit(ngx.HTTP_OK) -- with the status that was set
 end
 

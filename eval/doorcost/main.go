@@ -738,8 +738,8 @@ func report(ways []way, found [][]float64, behind nginx) string {
 	fmt.Fprintf(&b, "%s\n%s\n### Goals\n\n%s\n", page.Conditions(time.Now(), "make doors-bench"), table,
 		goals(of, behind))
 	fmt.Fprintf(&b, "Behind nginx, one connection at a time, medians: an answer takes %.0f µs without a question, "+
-		"%.0f µs with one to a server of net/http that says yes to everything, and %.0f µs with one to `/nginx`: %.0f µs "+
-		"more, of which Headgate is %.0f µs.\n",
+		"%.0f µs with one to a server of net/http that says yes to everything, and %.0f µs with one to `/nginx`: "+
+		"%.0f µs more, of which Headgate is %.0f µs.\n",
 		behind.plain, behind.empty, behind.asking, behind.asking-behind.plain, behind.asking-behind.empty)
 	return b.String()
 }

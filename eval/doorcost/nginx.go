@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 	if err != nil {
 		return found, err
 	}
-	asked := [3]string{1: w.bare.at, 2: headgate.Host}
+	asked := [3]string{headgate.Host, w.bare.at, headgate.Host}
 	asks := regexp.MustCompile(`(?m)^.*auth_request /.*;.*\n`)
 	if len(asks.FindAllIndex(text, -1)) == 0 {
 		return found, errors.New("examples/nginx/nginx.conf has no auth_request")
@@ -78,12 +79,14 @@ func (w *world) behindNginx(rounds int, stderr io.Writer) (found nginx, err erro
 		}
 		cmd := exec.Command(path, "-p", ".", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr")
 		cmd.Dir = dir
+		var said bytes.Buffer
+		cmd.Stderr = &said
 		if err := mortal.Start(cmd, syscall.SIGTERM); err != nil {
 			return found, err
 		}
 		defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }()
 		if !harness.Eventually(time.Minute, func() bool { return listens(at[i]) }) {
-			return found, errors.New("nginx does not listen")
+			return found, fmt.Errorf("it does not listen: %s", said.String())
 		}
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{}).DialContext}}

@@ -35,7 +35,8 @@ func StartGubernator(binary string, counters int) (*Server, error) {
 	}
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), "GUBER_GRPC_ADDRESS="+at[0], "GUBER_ADVERTISE_ADDRESS="+at[0],
-		"GUBER_HTTP_ADDRESS="+at[1], "GUBER_MEMBERLIST_BIND_ADDRESS="+at[2], "GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+at[2],
+		"GUBER_HTTP_ADDRESS="+at[1], "GUBER_MEMBERLIST_BIND_ADDRESS="+at[2],
+		"GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+at[2],
 		"GUBER_MEMBERLIST_KNOWN_NODES="+at[2], fmt.Sprint("GUBER_CACHE_SIZE=", counters), "GUBER_LOG_LEVEL=error")
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -40,8 +40,8 @@ func install(module, version, program string) (string, error) {
 	cmd := exec.Command("go", "install", module+"/"+program+"@"+version)
 	cmd.Env = append(os.Environ(), "GOBIN="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s", module, version,
-			err, out)
+		return "", fmt.Errorf("build %s@%s, which wants Go 1.25.6 or later and a proxy of modules: %w\n%s", module,
+			version, err, out)
 	}
 	return binary, nil
 }

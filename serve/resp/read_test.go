@@ -27,7 +27,8 @@ func FuzzWhole(f *testing.F) {
 		"*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n*1\r\n$4\r\nPING\r\n", "PING\r\n*1\r\n$4\r\nPING\r\n", "*0\r\n*1\r\n$0\r\n\r\n",
 		"*1\r\n$4\r\nPING", "*1\r\n$4\r\nPINGxx", "*1\r\n$-1\r\n", "*1000000000\r\n", "*01\r\n$004\r\nPING\r\n",
 		"*1\r\n$65537\r\n",
-		"*1\n$4\nPING\r\n", "*1\r\n$0000004\r\nPING\r\n", "*1025\r\n", "*1\r\n:4\r\n", "*\r\n", "\r\n\r\n*1\r\n$1\r\na\r\n",
+		"*1\n$4\nPING\r\n", "*1\r\n$0000004\r\nPING\r\n", "*1025\r\n", "*1\r\n:4\r\n", "*\r\n",
+		"\r\n\r\n*1\r\n$1\r\na\r\n",
 		"*1\r\n$3\r\na\r\n\r\n", strings.Repeat("*1\r\n$4\r\nPING\r\n", 1500),
 		"*1\r\n$20000\r\n" + strings.Repeat("x", 20000) + "\r\n",
 	} {

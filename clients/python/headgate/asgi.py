@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote
@@ -100,7 +99,7 @@ def _fields(decided: Decision) -> list[tuple[bytes, bytes]]:
 
 
 async def _refuse(decided: Decision, send: Callable, kind: str, head: bool) -> None:
-    body = json.dumps(decided.problem).encode() if decided.problem is not None else b""
+    body = decided.payload()
     fields = [*_fields(decided), (b"content-length", str(len(body)).encode())]
     await send({"type": kind + ".start", "status": decided.status, "headers": fields})
     await send({"type": kind + ".body", "body": b"" if head else body})

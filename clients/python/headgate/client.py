@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -37,11 +38,18 @@ class Decision:
     reason: str
     header: Mapping[str, str] = field(default_factory=dict)  # for the client's answer
     problem: Mapping[str, Any] | None = None  # the body of a refusal (RFC 9457)
+    body: str = ""  # or one that a rule has itself, of the type that header says
     endpoint: str = ""
     rule: str = ""
     remaining: int | None = None
     retry_after: float | None = None  # seconds
     reservation: str = ""  # what settle asks for
+
+    def payload(self) -> bytes:
+        """The body of a refusal, as the client gets it."""
+        if self.body or self.problem is None:
+            return self.body.encode()
+        return json.dumps(self.problem).encode()
 
 
 def question(
@@ -80,6 +88,7 @@ def decision(answer: Mapping[str, Any]) -> Decision:
         reason=answer["reason"],
         header=answer.get("header", {}),
         problem=answer.get("problem"),
+        body=answer.get("body", ""),
         endpoint=answer.get("endpoint", ""),
         rule=answer.get("rule", ""),
         remaining=answer.get("remaining"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote_from_bytes
@@ -41,7 +40,7 @@ class WSGIMiddleware:
         decided = self._decide(environ)
         fields = list(decided.header.items())
         if not decided.allowed:
-            body = json.dumps(decided.problem).encode() if decided.problem is not None else b""
+            body = decided.payload()
             start_response(_line(decided.status), [*fields, ("Content-Length", str(len(body)))])
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
