@@ -24,7 +24,9 @@ func TestRailsAgrees(t *testing.T) {
 			application{
 				name: name, framework: "rails",
 				report: func(t *testing.T) string { return program(t, "", "apps", "ruby", "rails_app.rb", how) },
-				ask:    func(t *testing.T, lines string) string { return program(t, lines, "apps", "ruby", "rails_app.rb") },
+				ask: func(t *testing.T, lines string) string {
+					return program(t, lines, "apps", "ruby", "rails_app.rb")
+				},
 				shared: [][]string{{"items#show", "items#slug"}},
 				left:   []string{"deep#show"},
 				idle:   []string{"/sub"},

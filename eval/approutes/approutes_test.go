@@ -48,7 +48,8 @@ func program(t *testing.T, stdin, dir string, command ...string) string {
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, strings.NewReader(stdin), &out, &log
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0")
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v, want what scripts/install-garden-deps installs\n%s", strings.Join(command, " "), err, log.String())
+		t.Fatalf("%s: %v, want what scripts/install-garden-deps installs\n%s", strings.Join(command, " "), err,
+			log.String())
 	}
 	return out.String()
 }
@@ -122,7 +123,8 @@ var applications = []application{
 
 var words = []string{
 	"v1", "v1", "items", "items", "7", "12", "new", "search", "parts", "x", "old", "a", "b", "a-b", "x-1.2", "7.json",
-	"files", "things", "archive", "2026", "static", "begins", "loose", "opt", "about", "en", "de", "inner", "raw", "1.5",
+	"files", "things", "archive", "2026", "static", "begins", "loose", "opt", "about", "en", "de", "inner", "raw",
+	"1.5",
 	"hidden", "y", "z", "ab", "folder", "edit", "a-1.b", "assets", "health", "any", "flights", "LAX-SFO", "re", "admin",
 	"users", "deep", "o", "n", "users.json", "edit.json", "blog", "posts", "rack", "two", "two.xml", "books", "photos",
 	"1.jpg", "files2", "sub", "d", "q", "v2", "w", "rpc", "9fb2a1b4-7a4e-4bd6-8e3c-0d5b4f1f2a3b",
@@ -223,8 +225,8 @@ func (a application) agrees(t *testing.T) {
 		}
 		for _, other := range servedBy[m.ID] {
 			if !share(a.shared, other, answers[n]) {
-				t.Errorf("%s is served by %q on the budget of %q, which serves %q", line, answers[n], table.Template(m.ID),
-					other)
+				t.Errorf("%s is served by %q on the budget of %q, which serves %q", line, answers[n],
+					table.Template(m.ID), other)
 			}
 		}
 		servedBy[m.ID] = append(servedBy[m.ID], answers[n])

@@ -204,8 +204,8 @@ const descriptors = `- {key: user, rate_limit: {unit: year, requests_per_unit: 1
 `
 
 // TestRealRateLimit asks a real envoyproxy/ratelimit on a real Redis, and a gateway with the same file, the same
-// questions: codes, limits and what is left are the same. Of a request with two descriptors that one of them denies, the
-// other is spent there and not here.
+// questions: codes, limits and what is left are the same. Of a request with two descriptors that one of them denies,
+// the other is spent there and not here.
 func TestRealRateLimit(t *testing.T) {
 	binary, err := peers.BuildRateLimit()
 	if err != nil {
@@ -240,7 +240,8 @@ func TestRealRateLimit(t *testing.T) {
 	}
 	there, here := ask(t, service.At, "user=b"), ask(t, gateway.GRPC, "user=b")
 	if !strings.HasPrefix(there, "OVER_LIMIT;") || here != "OK; OK, 9 left of 10 a YEAR" {
-		t.Errorf("after ten denied requests user b is told %s there, %s here; want nothing left, and all of it", there, here)
+		t.Errorf("after ten denied requests user b is told %s there, %s here; want nothing left, and all of it", there,
+			here)
 	}
 }
 

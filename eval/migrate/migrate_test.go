@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -85,8 +86,8 @@ func headgateBy(rule policy.Rule) func(*testing.T, []event) []bool {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}, policy.CompileOptions{Endpoints: table,
-			Now: start})
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{rule}},
+			policy.CompileOptions{Endpoints: table, Now: start})
 		if set == nil {
 			t.Fatal(problems)
 		}
@@ -169,8 +170,8 @@ func express(t *testing.T, events []event) (admitted []bool) {
 	return admitted
 }
 
-// kong is a model of its plugin rate-limiting with policy local, which cannot be had here: it counts by the minute of the
-// clock, and refuses what comes when the count has reached the limit.
+// kong is a model of its plugin rate-limiting with policy local, which cannot be had here: it counts by the minute of
+// the clock, and refuses what comes when the count has reached the limit.
 func kong(_ *testing.T, events []event) (admitted []bool) {
 	counts := map[[2]int]int{}
 	for _, e := range events {
@@ -188,7 +189,8 @@ func kong(_ *testing.T, events []event) (admitted []bool) {
 func kongRule(t *testing.T) policy.Rule {
 	t.Helper()
 	r, err := convert.Convert("kong", []convert.File{{Name: "kong.yaml", Text: []byte(
-		"_format_version: \"3.0\"\nplugins:\n- name: rate-limiting\n  config: {minute: 100, limit_by: ip, policy: local}\n")}},
+		"_format_version: \"3.0\"\nplugins:\n- name: rate-limiting\n" +
+			"  config: {minute: 100, limit_by: ip, policy: local}\n")}},
 		convert.Options{})
 	if err != nil || len(r.Rules) == 0 {
 		t.Fatalf("%v, %v", r, err)
@@ -196,8 +198,8 @@ func kongRule(t *testing.T) policy.Rule {
 	return r.Rules[0].Rule
 }
 
-// TestOneTrace decides a trace by each limiter and by the rule that docs/coming-over.md names in its place, and holds the
-// table there.
+// TestOneTrace decides a trace by each limiter and by the rule that docs/coming-over.md names in its place, and holds
+// the table there.
 func TestOneTrace(t *testing.T) {
 	events := trace()
 	hundred := policy.Rule{Endpoint: "*", Limit: 100, Per: time.Minute, Subject: policy.SubjectIP}
@@ -206,10 +208,16 @@ func TestOneTrace(t *testing.T) {
 		r.Algorithm = a
 		return r
 	}
-	rate := func(next http.Handler) http.Handler { return httprate.LimitByIP(100, time.Minute)(next) }
+	rate := func(next http.Handler) http.Handler { // LimitByIP, by a name that goes on
+		return httprate.LimitBy(100, time.Minute, func(r *http.Request) (string, error) {
+			host, _, err := net.SplitHostPort(r.RemoteAddr)
+			return host, err
+		})(next)
+	}
 	var table strings.Builder
 	var other []bool // of the row, or of the row before
-	fmt.Fprintf(&table, "| there | here | admitted there, of %d | here | decided alike | most of a caller in 60 s: there | here |\n"+
+	fmt.Fprintf(&table, "| there | here | admitted there, of %d | here | decided alike "+
+		"| most of a caller in 60 s: there | here |\n"+
 		"|---|---|---|---|---|---|---|\n", len(events))
 	for _, c := range []struct {
 		there, here string
@@ -223,7 +231,8 @@ func TestOneTrace(t *testing.T) {
 		{"`rateLimit({windowMs: 60000, limit: 100})`", "`algorithm: fixed_window`", express,
 			headgateBy(with(policy.FixedWindow)), 0},
 		{"", "`100/min by ip`", nil, headgateBy(hundred), 0},
-		{"Kong's `rate-limiting`, `minute: 100` (a model)", "what `convert` makes of it", kong, headgateBy(kongRule(t)), 0},
+		{"Kong's `rate-limiting`, `minute: 100` (a model)", "what `convert` makes of it", kong,
+			headgateBy(kongRule(t)), 0},
 	} {
 		if c.other != nil {
 			other = c.other(t, events)

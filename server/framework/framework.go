@@ -43,12 +43,21 @@ var frameworks = map[string]struct {
 	slash bool
 	how   string // the command that prints what is read
 }{
-	"django":  {read: records, first: true, slash: true, how: "headgate routes from django --script | python - mysite.settings"},
-	"express": {read: records, first: true, folds: true, how: "headgate routes from express --script | node - ./app.js"},
-	"fastapi": {read: records, first: true, slash: true, how: "headgate routes from fastapi --script | python - main:app"},
-	"flask":   {read: flask, slash: true, how: "flask routes"},
-	"rails":   {read: rails, first: true, how: "bin/rails routes"},
-	"spring":  {read: spring, how: "curl -s http://127.0.0.1:8080/actuator/mappings"},
+	"django": {
+		read: records, first: true, slash: true,
+		how: "headgate routes from django --script | python - mysite.settings",
+	},
+	"express": {
+		read: records, first: true, folds: true,
+		how: "headgate routes from express --script | node - ./app.js",
+	},
+	"fastapi": {
+		read: records, first: true, slash: true,
+		how: "headgate routes from fastapi --script | python - main:app",
+	},
+	"flask":  {read: flask, slash: true, how: "flask routes"},
+	"rails":  {read: rails, first: true, how: "bin/rails routes"},
+	"spring": {read: spring, how: "curl -s http://127.0.0.1:8080/actuator/mappings"},
 }
 
 // Names are the names of the frameworks.
@@ -156,7 +165,8 @@ func (r *report) add(line int, only []string, pattern string, alternatives [][]t
 		}
 		for i, p := range paths {
 			if len(r.routes) == maxRoutes {
-				return fmt.Errorf("%s:%d: more than %d routes, want the list of one application", r.file, line, maxRoutes)
+				return fmt.Errorf("%s:%d: more than %d routes, want the list of one application", r.file, line,
+					maxRoutes)
 			}
 			r.routes = append(r.routes, route{line: line, method: method, pattern: pattern, path: p, ends: ends[i]})
 		}

@@ -130,7 +130,8 @@ func TestErrors(t *testing.T) {
 		{"fastapi", `{"path": [], "more": 1}`, `unknown field "more"`},
 		{"express", `{"framework":"express","path":[{"text":"/a"}]} x`, "list:1: is "},
 		{"express", `{"framework":"koa","path":[{"text":"/a"}]}`,
-			"holds no route that can be carried over, want what \"headgate routes from express --script | node - ./app.js\" prints\n" +
+			"holds no route that can be carried over, want what " +
+				"\"headgate routes from express --script | node - ./app.js\" prints\n" +
 				`list:1: not carried over: "/a": framework is "koa"`},
 		{"django", many, "list:10001: more than 10000 routes"},
 		{"django", strings.Repeat("x", 70_000), "list:1: line has more than 65536 bytes"},
@@ -181,8 +182,8 @@ func FuzzRead(f *testing.F) {
 		if _, err := endpoint.Compile(templates, endpoint.Profile{}); err != nil {
 			t.Fatalf("%q: %v", found.Templates, err)
 		}
-		if again, err := framework.Read(name, "list", text); err != nil || !slices.Equal(again.Templates, found.Templates) ||
-			!slices.Equal(again.Notes, found.Notes) {
+		if again, err := framework.Read(name, "list", text); err != nil ||
+			!slices.Equal(again.Templates, found.Templates) || !slices.Equal(again.Notes, found.Notes) {
 			t.Fatal("read twice, it differs")
 		}
 	})

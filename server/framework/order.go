@@ -63,20 +63,21 @@ func (r *report) reached(before []route, now route) bool {
 			continue
 		case yes:
 			if r.slash && first.ends != now.ends && !first.path.open() && !now.path.open() {
-				r.note(convert.Differs, now.line, now.method, "%s and %s, which stands before it, differ by a slash at the end: "+
-					"both ways count as %s", now.pattern, at(first), now.path)
+				r.note(convert.Differs, now.line, now.method, "%s and %s, which stands before it, differ by a slash at "+
+					"the end: both ways count as %s", now.pattern, at(first), now.path)
 				return true
 			}
 			if first.path.String() != now.path.String() { // else it is the same endpoint
-				r.note(convert.Lost, now.line, now.method, "%s is never served: %s stands before it and takes all its requests",
+				r.note(convert.Lost, now.line, now.method, "%s is never served: %s stands before it and takes all "+
+					"its requests",
 					now.pattern, at(first))
 			}
 			return false
 		}
 		if now.path.wins(first.path) {
 			r.note(convert.Differs, now.line, now.method,
-				"%s: some of its requests are served by %s, which stands before it, and count as %s", now.pattern, at(first),
-				now.path)
+				"%s: some of its requests are served by %s, which stands before it, and count as %s", now.pattern,
+				at(first), now.path)
 			return true
 		}
 	}
@@ -92,7 +93,8 @@ func (r *report) borrowed(routes []route) {
 	for _, narrow := range routes {
 		shape := narrow.path.shape() + narrow.query
 		if other, twice := shapes[shape]; twice && (other.line != narrow.line || other.pattern != narrow.pattern) {
-			r.note(convert.Differs, narrow.line, narrow.method, "%s and %s are one endpoint: templates cannot tell them apart",
+			r.note(convert.Differs, narrow.line, narrow.method, "%s and %s are one endpoint: templates cannot tell "+
+				"them apart",
 				narrow.pattern, at(other))
 		} else if !twice {
 			shapes[shape] = narrow
@@ -104,7 +106,8 @@ func (r *report) borrowed(routes []route) {
 		for _, other := range routes {
 			if (other.line != narrow.line || other.pattern != narrow.pattern) && narrow.path.wins(other.path) &&
 				template.takes(other.path, r.folds) != no {
-				r.note(convert.Differs, narrow.line, narrow.method, "%s: what its expression refuses and %s serves counts as %s",
+				r.note(convert.Differs, narrow.line, narrow.method, "%s: what its expression refuses and %s serves "+
+					"counts as %s",
 					narrow.pattern, at(other), narrow.path)
 				break
 			}

@@ -295,7 +295,8 @@ func (s segment) takes(o segment, fold bool) answer {
 
 // fits reports whether s takes text, which is plain text.
 func (s segment) fits(text, prefix, suffix string, params int) answer {
-	if params == 1 && !slices.ContainsFunc(s.tokens, func(t token) bool { return t.expr != "" }) { // without an expression, which is most of them
+	wide := slices.ContainsFunc(s.tokens, func(t token) bool { return t.expr != "" })
+	if params == 1 && !wide { // which is most of them
 		if len(text) > len(prefix)+len(suffix) && strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix) {
 			return yes
 		}

@@ -63,8 +63,8 @@ func records(r *report, text string) error {
 			err = errors.New("it goes on behind its end")
 		}
 		if err != nil {
-			return fmt.Errorf("%s:%d: is %s, want a line of JSON as the script prints it: %w", r.file, number, clip(line),
-				err)
+			return fmt.Errorf("%s:%d: is %s, want a line of JSON as the script prints it: %w", r.file, number,
+				clip(line), err)
 		}
 		if err := r.record(number, one); err != nil {
 			return err

@@ -38,7 +38,8 @@ func flask(r *report, text string) error {
 			return fmt.Errorf("%s:%d: rule is %s, want a path under the heading Rule, as `flask routes` prints it",
 				r.file, number, clip(rule))
 		}
-		only := strings.FieldsFunc(column(line, columns, head, "Methods"), func(c rune) bool { return c == ',' || c == ' ' })
+		only := strings.FieldsFunc(column(line, columns, head, "Methods"),
+			func(c rune) bool { return c == ',' || c == ' ' })
 		if len(only) == 0 {
 			return fmt.Errorf("%s:%d: no method, want one under the heading Methods", r.file, number)
 		}
@@ -153,8 +154,8 @@ func rails(r *report, text string) error {
 		}
 		m := railsRow.FindStringSubmatch(line)
 		if m == nil {
-			return fmt.Errorf("%s:%d: is %s, want a row of `rails routes`, with a path and what serves it", r.file, number,
-				clip(trimmed))
+			return fmt.Errorf("%s:%d: is %s, want a row of `rails routes`, with a path and what serves it", r.file,
+				number, clip(trimmed))
 		}
 		sections[section] = append(sections[section], railsRoute{number, m[2], m[3], m[4]})
 	}
@@ -211,8 +212,8 @@ func (r *report) rails(one railsRoute) error {
 		}
 	}
 	if err == nil && one.methods == "" && !extension && !action.MatchString(one.serves) {
-		r.differs(one.line, "%s: all beneath is one endpoint, since %s is mounted there, which says no routes", one.path,
-			clip(one.serves))
+		r.differs(one.line, "%s: all beneath is one endpoint, since %s is mounted there, which says no routes",
+			one.path, clip(one.serves))
 		parts = append(parts, part{optional: []part{plain("/"), {token: token{name: "rest", slash: true}}}})
 	}
 	var ways [][]token
