@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/fleet"
 )
@@ -68,6 +70,38 @@ func TestOperationsHaveTags(t *testing.T) {
 	for _, tag := range doc.Tags {
 		if tag.Description == "" || !used[tag.Name] {
 			t.Errorf("tag %s: described %q, used %v", tag.Name, tag.Description, used[tag.Name])
+		}
+	}
+}
+
+// TestOperationsHaveExamples: each operation that takes or answers JSON shows how, by an example that its schema
+// accepts.
+func TestOperationsHaveExamples(t *testing.T) {
+	doc := document(t)
+	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
+		t.Error(err)
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			bodies := map[string]openapi3.Content{}
+			if op.RequestBody != nil {
+				bodies["request"] = op.RequestBody.Value.Content
+			}
+			for status, answer := range op.Responses.Map() {
+				if status < "300" {
+					bodies[status] = answer.Value.Content
+				}
+			}
+			shown, asJSON := false, false
+			for _, content := range bodies {
+				if of := content.Get("application/json"); of != nil {
+					asJSON = true
+					shown = shown || of.Example != nil || len(of.Examples) > 0
+				}
+			}
+			if asJSON && !shown {
+				t.Errorf("%s %s has no example", method, path)
+			}
 		}
 	}
 }

@@ -63,8 +63,8 @@ func (r *report) reached(before []route, now route) bool {
 			continue
 		case yes:
 			if r.slash && first.ends != now.ends && !first.path.open() && !now.path.open() {
-				r.note(convert.Differs, now.line, now.method, "%s and %s, which stands before it, differ by a slash at "+
-					"the end: both ways count as %s", now.pattern, at(first), now.path)
+				r.note(convert.Differs, now.line, now.method, "%s and %s, which stands before it, differ by a slash "+
+					"at the end: both ways count as %s", now.pattern, at(first), now.path)
 				return true
 			}
 			if first.path.String() != now.path.String() { // else it is the same endpoint
