@@ -136,3 +136,35 @@ func TestCommandsOfViewsRun(t *testing.T) {
 		}
 	}
 }
+
+// The command for another limit leaves all else of a rule as it is.
+func TestTheCommandForALimitKeepsTheRule(t *testing.T) {
+	g := gateway(t, "GET /v1/items/{id}\n", []string{"default", "4/h", "--burst", "4", "--algorithm", "sliding_log",
+		"--name", "it's", "--refusal", "503 without fields", "--penalty", "10 in 1m0s for 15m0s"})
+	ask(t, g.URL+"/v1/items/7", 6)
+	b := open(t, g.Admin)
+	b.view("try")
+	b.until(`[...document.querySelectorAll('main code')].some((e) => e.textContent.startsWith('headgate policy set'))`)
+	var line string
+	b.do(chromedp.Evaluate(
+		`[...document.querySelectorAll('main code')].find((e) => e.textContent.startsWith('headgate policy set')).textContent`,
+		&line))
+	for _, want := range []string{
+		" --algorithm sliding_log", ` --name 'it'\''s'`, " --refusal '503 without fields'", " --penalty '10 in",
+	} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%s lacks %s", line, want)
+		}
+	}
+	list := func() string { return harness.Run(t, g.Dir, "policy", "list") }
+	before := list()
+	line = strings.ReplaceAll(line, " --server "+g.Admin, "") // in the folder of the database
+	cmd := exec.Command("sh", "-c", `headgate() { "`+harness.Binary(t)+`" "$@"; }; `+line)
+	cmd.Dir = g.Dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", line, err, out)
+	}
+	if after := list(); after != before {
+		t.Errorf("after %s the rules are\n%s\nbefore\n%s", line, after, before)
+	}
+}

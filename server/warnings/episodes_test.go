@@ -193,8 +193,11 @@ func TestOneEventAnEpisode(t *testing.T) {
 	}()
 	for seed := range uint64(15) {
 		random := rand.New(rand.NewPCG(seed, 41))
-		marks := warnings.Marks{CallerPercent: 80, CallerFill: time.Minute, DeniedPercent: 5, DeniedFor: 2 * time.Minute,
-			SlowerPercent: 40, SlowerFor: 2 * time.Minute}
+		marks := warnings.Marks{
+			CallerPercent: 80, CallerFill: time.Minute,
+			DeniedPercent: 5, DeniedFor: 2 * time.Minute,
+			SlowerPercent: 40, SlowerFor: 2 * time.Minute,
+		}
 		b := watched(t, marks,
 			policy.Rule{Endpoint: policy.Default, Limit: 20, Per: time.Duration(1+random.IntN(90)) * time.Minute},
 			policy.Rule{Endpoint: policy.All, Limit: 40, Per: 10 * time.Minute, Algorithm: policy.FixedWindow})

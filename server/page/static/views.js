@@ -19,15 +19,20 @@ function named(rule) {
   return ['project', 'tier', 'subject'].map((name) => (rule[name] ? ` --${name} ${shell(rule[name])}` : '')).join('');
 }
 
+// settings are the members of a rule that `headgate policy set` takes as flags, with what the flag is by default.
+const settings = [
+  ['algorithm', 'token_bucket'], ['mode', 'enforce'], ['enforce_percent', 100], ['scope', 'local'], ['on_store_loss', 'closed'], ['count_when'], ['penalty'],
+  ['refusal'], ['expires'], ['name'],
+];
+
 // command is the argument list of `headgate policy set` or `policy try` for a rule.
 function command(what, rule) {
   let text = `headgate policy ${what} ${shell(rule.endpoint)} ${rule.limit}/${{ 1: 's', 60: 'm', 3600: 'h', 86400: 'd' }[perOf(rule)] || perOf(rule) + 's'}`;
   if (rule.burst) text += ` --burst ${rule.burst}`;
   text += named(rule);
-  if (what === 'set' && rule.count_when) text += ` --count-when ${shell(rule.count_when)}`;
-  if (what === 'set' && rule.refusal) text += ` --refusal ${shell(rule.refusal)}`;
-  if (what === 'set' && rule.penalty) text += ` --penalty ${shell(rule.penalty)}`;
-  if (what === 'set' && rule.mode) text += ` --mode ${rule.mode}`;
+  for (const [name, usual] of what === 'set' ? settings : []) {
+    if (rule[name] && rule[name] !== usual) text += ` --${name.replaceAll('_', '-')} ${shell(rule[name])}`;
+  }
   return text;
 }
 
