@@ -6,14 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/headgate-io/headgate/wasm"
 )
 
-// TestModulesAreOfTheirSource compiles the modules again. By the compiler that wasm/COMPILER names they are the same bytes.
-// Another compiler writes others, which decide the same.
+// TestModulesAreOfTheirSource compiles the modules again. By the compiler that wasm/COMPILER names
+// they are the same bytes. Another compiler writes others, which decide the same.
 func TestModulesAreOfTheirSource(t *testing.T) {
 	into := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../../wasm/core", "INTO="+into).CombinedOutput()
@@ -37,7 +36,7 @@ func TestModulesAreOfTheirSource(t *testing.T) {
 	}
 	for _, name := range []string{"core.wasm", "plain.wasm", "filter.wasm"} {
 		if !bytes.Equal(read("../../wasm", name), read(into, name)) {
-			t.Errorf("wasm/%s is not what its source makes by %s: run `make wasm`", name, strings.TrimSpace(string(here)))
+			t.Errorf("wasm/%s is not what its source makes by %s: run `make wasm`", name, bytes.TrimSpace(here))
 		}
 	}
 	if len(wasm.Core()) > 2<<10 {
