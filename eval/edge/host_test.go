@@ -53,8 +53,6 @@ type worker struct {
 	logged   []string
 	fails    map[string]bool // host calls that fail
 	calls    int
-
-	stack [2]uint64
 }
 
 // answered is a local response.
