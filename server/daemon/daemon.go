@@ -20,6 +20,7 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/gateway/upstream"
 	"github.com/headgate-io/headgate/httplimit"
@@ -409,6 +410,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if s := d.parts.rules.Status(); s.Standing.Empty {
 		d.log.Warn(s.StandingWords + ": add some with `headgate policy set`")
 	}
+	if d.conf.Unknown == "reject" && limitsUnknown(d.parts.rules.Set()) {
+		d.log.Warn("there are rules for UNKNOWN, and they count nothing: unknown is reject, so that what matches no " +
+			"endpoint is refused before any rule; want unknown: limit, or --unknown limit, for them to count")
+	}
 	d.log.Info("server behind", "assumed", d.conf.Endpoint.Assumes())
 	if d.conf.Gateway() {
 		chosen, why := d.conf.ChosenEngine()
@@ -474,4 +479,11 @@ func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.
 	}
 	p.close()
 	return p.limiter, nil
+}
+
+// limitsUnknown reports whether rules are for requests that match no endpoint.
+func limitsUnknown(set *policy.Set) bool {
+	return set != nil && slices.ContainsFunc(
+		set.Consider(0, endpoint.Match{Status: endpoint.UnknownPath}, "", ""),
+		func(c policy.Considered) bool { return c.Found })
 }

@@ -3,14 +3,17 @@ package daemon_test
 import (
 	"database/sql"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
 )
 
 // page is the body of a GET, whatever its status.
@@ -132,5 +135,23 @@ func TestDatabaseWithoutRules(t *testing.T) {
 			fill(t, dsn, []policy.Rule{{Endpoint: "default", Limit: 100}, {Endpoint: "UNKNOWN", Limit: 100}})
 			eventually(t, "the rules can be relied on", func() bool { return p.standing(t, "none", "") })
 		})
+	}
+}
+
+// Rules for UNKNOWN count nothing where unknown requests are refused, which is the default: it is said at the start.
+func TestUnknownThatIsRejected(t *testing.T) {
+	rules := []policy.Rule{{Endpoint: "default", Limit: 100}, {Endpoint: "UNKNOWN", Limit: 100}}
+	for _, c := range []struct {
+		unknown string
+		rules   []policy.Rule
+		said    bool
+	}{{"reject", rules, true}, {"limit", rules, false}, {"reject", rules[:1], false}} {
+		var log livelog.Text
+		p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, c.rules,
+			func(conf *config.Config) { conf.Unknown = c.unknown })
+		eventually(t, "it serves", func() bool { status, _ := page(t, p.gate+"/v1/items/7"); return status == 200 })
+		if got := strings.Contains(log.String(), "want unknown: limit"); got != c.said {
+			t.Errorf("unknown: %s, %d rules: said %v, want %v\n%s", c.unknown, len(c.rules), got, c.said, log.String())
+		}
 	}
 }
