@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +17,12 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/engine"
 )
 
 // front is the gateway's code before one server, in this process: what it lets through and what the server answers
@@ -28,6 +31,7 @@ type front struct {
 	addr  string
 	relay *relay
 	http  *http.Server
+	fast  *engine.Server // before it, if the environment says so
 
 	admitted atomic.Int64 // decisions that let a request through
 }
@@ -118,11 +122,19 @@ func newFront(addr string, p endpoint.Profile) (*front, error) {
 		ReadHeaderTimeout: 10 * time.Second,
 		Protocols:         protocols,
 	}
+	if os.Getenv(harness.Engine) == "fast" {
+		f.fast = engine.New(f.http)
+		go f.fast.Serve(l)
+		return f, nil
+	}
 	go f.http.Serve(l)
 	return f, nil
 }
 
 func (f *front) stop() {
+	if f.fast != nil {
+		f.fast.Close()
+	}
 	f.http.Close()
 	f.relay.stop()
 }
