@@ -58,6 +58,10 @@ type Options struct {
 	// request was chosen by the client: bound it.
 	Cost func(*http.Request) int64
 
+	// Meters makes requests of some endpoints pay by what their bodies and answers say, in the place of Cost.
+	// Default nil: no body is touched. Where Reserve.Field is set and an answer has it, that counts.
+	Meters *Meters
+
 	// Reserve makes requests pay by what they turned out to cost. Default nil:
 	// they pay before.
 	Reserve *Reserve
@@ -195,7 +199,22 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if login != nil && !login.identify(w, r, &request) {
 		return
 	}
-	if then, pays := h.afterwards(&request, login); pays {
+	var exchange Exchange
+	metered := h.options.Meters.at(&request)
+	if metered != nil {
+		var ok bool
+		if exchange, ok = metered.ask(w, r, &request); !ok {
+			return
+		}
+	}
+	then, pays := h.afterwards(&request, login)
+	if exchange != nil {
+		then.always, then.exchange, then.cuts, pays = true, exchange, metered.Cut, true
+		if then.reserve == nil {
+			then.reserve = &h.counted
+		}
+	}
+	if pays {
 		h.serveReserved(w, r, request, then)
 		return
 	}

@@ -3,9 +3,7 @@ package httplimit
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -77,15 +75,11 @@ type logins struct {
 
 type login struct {
 	Login
+	reading
 	reserve *Reserve // for one of which only failures count
 	finder  *body.Finder
 	faults  *[body.Faults]atomic.Uint64
 }
-
-const (
-	defaultReadTimeout = 10 * time.Second
-	mostReadTimeout    = 10 * time.Minute
-)
 
 // NewIdentifiers returns Identifiers, or an error that names every field at
 // fault.
@@ -133,26 +127,12 @@ func (s *Identifiers) Prepare(o IdentifierOptions) (use func(), err error) {
 
 func (s *Identifiers) compile(table *endpoint.Table, l Login) (endpoint.ID, *login, error) {
 	var errs []error
-	template, err := endpoint.ParseTemplate(l.Endpoint)
-	id, known := table.Lookup(template)
-	switch {
-	case err != nil:
-		errs = append(errs, err)
-	case !known:
-		near := ""
-		if closest, ok := table.Closest(template); ok {
-			near = fmt.Sprintf(", such as %q", closest)
-		}
-		errs = append(errs, fmt.Errorf("Endpoint is %q, want one that the table has%s", l.Endpoint, near))
-	}
+	id, err := lookup(table, l.Endpoint)
+	errs = append(errs, err)
 	finder, err := body.New(l.Field)
 	errs = append(errs, err)
-	if l.ReadTimeout == 0 {
-		l.ReadTimeout = defaultReadTimeout
-	}
-	if l.ReadTimeout < 0 || l.ReadTimeout > mostReadTimeout {
-		errs = append(errs, fmt.Errorf("ReadTimeout is %v, want up to %v", l.ReadTimeout, mostReadTimeout))
-	}
+	l.ReadTimeout, err = readTimeout(l.ReadTimeout)
+	errs = append(errs, err)
 	for _, status := range l.FailureStatuses {
 		if status < 200 || status > 499 {
 			errs = append(errs, fmt.Errorf("FailureStatuses has %d, want 200 to 499; 500 and above count always",
@@ -162,7 +142,11 @@ func (s *Identifiers) compile(table *endpoint.Table, l Login) (endpoint.ID, *log
 	if len(l.FailureStatuses) > 0 && !l.CountFailures {
 		errs = append(errs, errors.New("FailureStatuses is set, want CountFailures set too"))
 	}
-	return id, &login{Login: l, finder: finder, faults: &s.faults}, errors.Join(errs...)
+	made := &login{Login: l, finder: finder, faults: &s.faults}
+	if finder != nil {
+		made.reading = reading{most: finder.MaxBytes(), timeout: l.ReadTimeout}
+	}
+	return id, made, errors.Join(errs...)
 }
 
 // Endpoints returns where identifiers are read, for
@@ -246,13 +230,8 @@ func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headga
 	if fault == body.None {
 		var text []byte
 		text, fault = l.buffer(w, r)
-		if errors.Is(bodyError(r), os.ErrDeadlineExceeded) {
+		if tooLate(w, r) {
 			l.faults[body.Unread].Add(1)
-			w.Header().Set("Connection", "close") // the rest may come as the next request otherwise
-			problem.Write(w, r, problem.Details{
-				Status: http.StatusRequestTimeout,
-				Detail: "The body of the request took too long to arrive.",
-			})
 			return false
 		}
 		if fault == body.None {
@@ -270,93 +249,6 @@ func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headga
 		return false
 	}
 	return true
-}
-
-// buffer reads the body, as far as it may be looked at, and puts r.Body back to
-// its beginning. Beyond what it returns nothing is held.
-func (l *login) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.Fault) {
-	most := l.finder.MaxBytes()
-	switch {
-	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
-		return nil, body.Empty
-	case r.ContentLength > int64(most):
-		return nil, body.Long
-	}
-	done := l.hurry(w, r)
-	size := 512 // a body of unknown length grows to what it needs
-	if r.ContentLength > 0 {
-		// And its end is seen. A long one grows too: what was only announced
-		// holds no memory.
-		size = min(int(r.ContentLength)+1, body.DefaultBytes+1)
-	}
-	text := make([]byte, 0, min(size, most+1))
-	var err error
-	for err == nil && len(text) <= most {
-		if len(text) == cap(text) {
-			grown := make([]byte, len(text), min(2*cap(text), most+1))
-			copy(grown, text)
-			text = grown
-		}
-		var n int
-		n, err = r.Body.Read(text[len(text):cap(text)])
-		text = text[:len(text)+n]
-	}
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		done() // else the server would wait for the rest before it closes
-	}
-	r.Body = &replay{ReadCloser: r.Body, text: text, err: err}
-	switch {
-	case err == nil:
-		return nil, body.Long
-	case err != io.EOF:
-		return nil, body.Unread
-	case len(text) > most:
-		return nil, body.Long
-	}
-	return text, body.None
-}
-
-// hurry sets the deadline for the body, until done is called.
-func (l *login) hurry(w http.ResponseWriter, r *http.Request) (done func()) {
-	later := time.Time{}
-	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.ReadTimeout > 0 {
-		if server.ReadTimeout <= l.ReadTimeout {
-			return func() {} // the server's own comes first
-		}
-		later = time.Now().Add(server.ReadTimeout)
-	}
-	connection := http.NewResponseController(w)
-	if connection.SetReadDeadline(time.Now().Add(l.ReadTimeout)) != nil {
-		return func() {}
-	}
-	// It would end the connection under a handler that takes longer.
-	return func() { _ = connection.SetReadDeadline(later) }
-}
-
-// replay is a body that begins with what was read of it.
-type replay struct {
-	io.ReadCloser
-	text []byte
-	err  error // that ended the reading; nil if the rest is still to come
-}
-
-func (b *replay) Read(p []byte) (int, error) {
-	if len(b.text) > 0 {
-		n := copy(p, b.text)
-		b.text = b.text[n:]
-		return n, nil
-	}
-	if b.err != nil {
-		return 0, b.err
-	}
-	return b.ReadCloser.Read(p)
-}
-
-func bodyError(r *http.Request) error {
-	if b, ok := r.Body.(*replay); ok {
-		return b.err
-	}
-	return nil
 }
 
 // query is what stands behind the first "?" of a target.

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -61,6 +62,11 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
+	if then.exchange != nil {
+		request.MaxWait = -1
+		m.tab = &tab{Exchange: then.exchange, lim: h.lim, ctx: r.Context(), request: request, reserve: o, cuts: then.cuts,
+			taken: made.Cost}
+	}
 	m.watch(r)
 	served := false
 	defer func() {
@@ -75,23 +81,31 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 // settle tells the limiter what a request cost, and what it was answered.
 func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Reservation, m *meter, served bool) {
 	o, actual := then.reserve, made.Cost
+	whole := served && !m.hijacked && !m.instead && !m.brokeOff()
 	switch {
 	case m.cost >= 0:
 		actual = m.cost
+	case m.tab != nil && m.wrote:
+		actual = m.tab.Cost(whole)
 	case o.BytesPerToken > 0 && !m.hijacked:
 		actual = max(1, m.bytes/o.BytesPerToken+min(1, m.bytes%o.BytesPerToken))
 	}
-	if !served || m.brokeOff() && m.cost < 0 {
+	if m.tab == nil && (!served || m.brokeOff() && m.cost < 0) {
 		// Aborted, by the client perhaps: that must not be the way to pay
 		// less.
 		actual = max(actual, made.Cost)
 	}
 	status := 0
-	if served && !m.hijacked && !m.instead && !m.brokeOff() {
+	if whole {
 		status = m.answered()
 	}
 	a := headgate.Answer{Actual: actual, Status: status, Forgiven: then.forgives(status)}
-	if _, err := h.lim.SettleAnswer(ctx, made.ID, a); err != nil && o.Failed != nil {
+	var errMore error
+	if m.tab != nil {
+		a.Actual, errMore = m.tab.settle(ctx, actual, made.Cost, a)
+	}
+	_, err := h.lim.SettleAnswer(ctx, made.ID, a)
+	if err = errors.Join(err, errMore); err != nil && o.Failed != nil {
 		o.Failed(err)
 	}
 }
@@ -107,6 +121,8 @@ type meter struct {
 	hijacked bool
 	wrote    bool // the header is sent
 	status   int  // that was sent with it; 0 is 200 by default
+
+	tab *tab // of an endpoint that is metered
 
 	broken atomic.Bool // the request's body could not be read to its end
 	cutOff bool        // it was so before the header was sent
@@ -139,6 +155,9 @@ func (b *watched) Read(p []byte) (int, error) {
 func (m *meter) begin(status int) {
 	if !m.wrote {
 		m.wrote, m.status, m.cutOff = true, status, m.broken.Load()
+		if m.tab != nil {
+			m.tab.Begin(status, m.Header())
+		}
 	}
 }
 
@@ -166,6 +185,11 @@ func (m *meter) WriteHeader(status int) {
 
 func (m *meter) Write(body []byte) (int, error) {
 	m.beforeBody()
+	if m.tab != nil {
+		if err := m.tab.write(body); err != nil {
+			return 0, err
+		}
+	}
 	n, err := m.ResponseWriter.Write(body)
 	m.bytes += int64(n)
 	return n, err

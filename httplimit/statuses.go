@@ -27,6 +27,9 @@ type afterwards struct {
 	always  bool // not only where a rule that applies counts only some answers
 	login   *login
 	counts  *policy.Statuses
+
+	exchange Exchange // of an endpoint that is metered
+	cuts     bool
 }
 
 // forgives reports whether an answer says that the rules of the endpoint do not count the request;

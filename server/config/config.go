@@ -216,6 +216,10 @@ type Config struct {
 	// be, such as logins. Default none: no body is read.
 	Identifiers []Identifier `yaml:"identifiers"`
 
+	// LanguageModels are the endpoints of language models, whose requests cost what their bodies and answers say.
+	// Default none: no body is read.
+	LanguageModels []LanguageModel `yaml:"language_models"`
+
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
@@ -455,6 +459,7 @@ func (c *Config) check(check *checker) {
 	check.waiting(c)
 	check.settle(c.Settle)
 	check.identifiers(c.Identifiers)
+	check.languageModels(c.LanguageModels)
 	check.tokens(c.Tokens)
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)

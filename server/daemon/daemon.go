@@ -267,6 +267,7 @@ func (d *Daemon) limit(c *config.Config) httplimit.Options {
 		Reserve:     settlement(c.Settle, d.log),
 
 		Identifiers: d.parts.identifiers,
+		Meters:      d.parts.models.meters,
 		MaxWait:     longestWait(c.MaxWait),
 	}
 }

@@ -59,6 +59,7 @@ type parts struct {
 
 	traces      *part[trace.Tracer]
 	identifiers *httplimit.Identifiers
+	models      *models
 	kept        *kept        // nil if buckets begin full
 	keptUsage   *keptUsage   // nil if usage is forgotten
 	counters    *counters    // nil if nothing but requests is asked about
@@ -180,6 +181,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	if p.identifiers, err = httplimit.NewIdentifiers(read); err != nil {
+		return nil, err
+	}
+	if p.models, err = newModels(c, l.registry.Table); err != nil {
 		return nil, err
 	}
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }

@@ -270,8 +270,8 @@ func (d *Daemon) reloadTokens(ctx context.Context, before, l *loaded) error {
 // listener, regions and balancers. use puts it in force.
 func (d *Daemon) prepareAround(l *loaded) (use func(), err error) {
 	p, c := d.parts, &l.conf
-	var uses [5]func()
-	var errs [6]error
+	var uses [6]func()
+	var errs [7]error
 	read, err := identifierOptions(l.conf, l.registry.Table, d.log)
 	if err != nil {
 		return nil, err
@@ -281,7 +281,8 @@ func (d *Daemon) prepareAround(l *loaded) (use func(), err error) {
 	uses[2], errs[2] = p.askTLS.prepare(func(config.TLS) config.TLS { return c.Decisions.TLS.Files() })
 	uses[3], errs[3] = p.regions.prepare(c.RegionFiles)
 	uses[4], errs[4] = d.prepareBalancers(c.ProxyProtocol)
-	l.access, errs[5] = adminAccess(c)
+	uses[5], errs[5] = p.models.prepare(l.conf, l.registry.Table)
+	l.access, errs[6] = adminAccess(c)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}

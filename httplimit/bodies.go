@@ -1,0 +1,153 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/headgate-io/headgate/body"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/problem"
+)
+
+// reading is how the bodies of an endpoint's requests are looked at before they are decided.
+type reading struct {
+	most    int // bytes
+	timeout time.Duration
+}
+
+const (
+	defaultReadTimeout = 10 * time.Second
+	mostReadTimeout    = 10 * time.Minute
+)
+
+// readTimeout is d or its default; an error says what it may be.
+func readTimeout(d time.Duration) (time.Duration, error) {
+	switch {
+	case d == 0:
+		return defaultReadTimeout, nil
+	case d < 0 || d > mostReadTimeout:
+		return d, fmt.Errorf("ReadTimeout is %v, want up to %v", d, mostReadTimeout)
+	}
+	return d, nil
+}
+
+// lookup finds the endpoint that text names in a table, or says what comes near.
+func lookup(table *endpoint.Table, text string) (endpoint.ID, error) {
+	template, err := endpoint.ParseTemplate(text)
+	if err != nil {
+		return 0, err
+	}
+	id, known := table.Lookup(template)
+	if !known {
+		near := ""
+		if closest, ok := table.Closest(template); ok {
+			near = fmt.Sprintf(", such as %q", closest)
+		}
+		return 0, fmt.Errorf("Endpoint is %q, want one that the table has%s", text, near)
+	}
+	return id, nil
+}
+
+// tooLate answers a request whose body took too long to arrive, and reports whether it did.
+func tooLate(w http.ResponseWriter, r *http.Request) bool {
+	if !errors.Is(bodyError(r), os.ErrDeadlineExceeded) {
+		return false
+	}
+	w.Header().Set("Connection", "close") // the rest may come as the next request otherwise
+	problem.Write(w, r, problem.Details{
+		Status: http.StatusRequestTimeout,
+		Detail: "The body of the request took too long to arrive.",
+	})
+	return true
+}
+
+// buffer reads the body, as far as it may be looked at, and puts r.Body back to
+// its beginning. Beyond what it returns nothing is held.
+func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.Fault) {
+	most := o.most
+	switch {
+	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+		return nil, body.Empty
+	case r.ContentLength > int64(most):
+		return nil, body.Long
+	}
+	done := o.hurry(w, r)
+	size := 512 // a body of unknown length grows to what it needs
+	if r.ContentLength > 0 {
+		// And its end is seen. A long one grows too: what was only announced
+		// holds no memory.
+		size = min(int(r.ContentLength)+1, body.DefaultBytes+1)
+	}
+	text := make([]byte, 0, min(size, most+1))
+	var err error
+	for err == nil && len(text) <= most {
+		if len(text) == cap(text) {
+			grown := make([]byte, len(text), min(2*cap(text), most+1))
+			copy(grown, text)
+			text = grown
+		}
+		var n int
+		n, err = r.Body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		done() // else the server would wait for the rest before it closes
+	}
+	r.Body = &replay{ReadCloser: r.Body, text: text, err: err}
+	switch {
+	case err == nil:
+		return nil, body.Long
+	case err != io.EOF:
+		return nil, body.Unread
+	case len(text) > most:
+		return nil, body.Long
+	}
+	return text, body.None
+}
+
+// hurry sets the deadline for the body, until done is called.
+func (o *reading) hurry(w http.ResponseWriter, r *http.Request) (done func()) {
+	later := time.Time{}
+	if server, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && server.ReadTimeout > 0 {
+		if server.ReadTimeout <= o.timeout {
+			return func() {} // the server's own comes first
+		}
+		later = time.Now().Add(server.ReadTimeout)
+	}
+	connection := http.NewResponseController(w)
+	if connection.SetReadDeadline(time.Now().Add(o.timeout)) != nil {
+		return func() {}
+	}
+	// It would end the connection under a handler that takes longer.
+	return func() { _ = connection.SetReadDeadline(later) }
+}
+
+// replay is a body that begins with what was read of it.
+type replay struct {
+	io.ReadCloser
+	text []byte
+	err  error // that ended the reading; nil if the rest is still to come
+}
+
+func (b *replay) Read(p []byte) (int, error) {
+	if len(b.text) > 0 {
+		n := copy(p, b.text)
+		b.text = b.text[n:]
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.ReadCloser.Read(p)
+}
+
+func bodyError(r *http.Request) error {
+	if b, ok := r.Body.(*replay); ok {
+		return b.err
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/inspect"
+	"github.com/headgate-io/headgate/llm"
+)
+
+// model answers as OpenAI's chat completions do: words of a token each, as many as it is told.
+type model struct {
+	words, input int
+	usage        bool
+	wait         chan struct{} // between the words, if it is set
+	sent         atomic.Int64
+}
+
+func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "text/event-stream")
+	for range m.words {
+		if m.wait != nil {
+			<-m.wait
+		}
+		if _, err := io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"abc\"}}],\"usage\":null}\n\n"); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		_ = http.NewResponseController(w).Flush()
+		m.sent.Add(1)
+	}
+	if m.usage {
+		_, _ = fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d}}\n\n",
+			m.input, m.words)
+	}
+	_, _ = io.WriteString(w, "data: [DONE]\n\n")
+}
+
+type budget struct {
+	*httptest.Server
+	lim *headgate.Limiter
+	now atomic.Int64
+}
+
+// serveModel serves a model behind a budget of tokens an hour for each address.
+func serveModel(t *testing.T, m http.Handler, tokens int64, o llm.EstimatorOptions, cut bool) *budget {
+	t.Helper()
+	b := &budget{}
+	b.now.Store(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC).UnixNano())
+	lim, err := headgate.New(headgate.Options{
+		Rules: []string{fmt.Sprintf("POST /v1/chat/completions %d/h", tokens), "default 100000/s"},
+		Now:   func() time.Time { return time.Unix(0, b.now.Load()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	meter, err := llm.NewMeter(llm.MeterOptions{EstimatorOptions: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: lim.Endpoints(), Metered: []httplimit.Metered{{
+		Endpoint: "POST /v1/chat/completions", Cut: cut,
+		Ask: func(r *http.Request, body []byte, whole bool) (httplimit.Exchange, int64) {
+			return meter.Ask(r, body, whole)
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.lim = lim
+	b.Server = httptest.NewServer(httplimit.Handler(lim, m, httplimit.Options{Meters: meters}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *budget) left(t *testing.T) int64 {
+	t.Helper()
+	found, err := inspect.Inspect(t.Context(), b.lim, inspect.Query{Endpoint: "POST /v1/chat/completions",
+		Address: netip.MustParseAddr("127.0.0.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range found {
+		if one.Endpoint == "POST /v1/chat/completions" {
+			return one.Remaining
+		}
+	}
+	t.Fatalf("no bucket among %+v", found)
+	return 0
+}
+
+func (b *budget) ask(body string) (status int, answer string, err error) {
+	got, err := http.Post(b.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(got.Body)
+	return got.StatusCode, string(text), err
+}
+
+// prompt has 60 bytes, which are taken for 20 tokens until more is known, and allows for an answer of most tokens.
+func prompt(most int) string {
+	body := fmt.Sprintf(`{"model":"m","stream":true,"max_tokens":%d,"messages":"`, most)
+	return body + strings.Repeat("x", 60-len(body)-2) + `"}`
+}
+
+func TestAnswersAreSettledByTheirUsage(t *testing.T) {
+	b := serveModel(t, &model{words: 5, input: 17, usage: true}, 1000, llm.EstimatorOptions{}, false)
+	if status, answer, err := b.ask(prompt(500)); status != 200 || err != nil || !strings.HasSuffix(answer, "[DONE]\n\n") {
+		t.Fatalf("%d %q %v, want the whole answer", status, answer, err)
+	}
+	if left := b.left(t); left != 1000-22 {
+		t.Errorf("%d tokens are left, want 978", left)
+	}
+	if status, answer, _ := b.ask(prompt(959)); status != 429 || !strings.Contains(answer, "problem") {
+		t.Errorf("a request for 979 tokens of 978 got %d", status)
+	}
+	if left := b.left(t); left != 978 {
+		t.Errorf("%d tokens are left after a refusal, want 978", left)
+	}
+}
+
+// Without usage in the stream, what was written counts: three bytes of text are a token until more is known.
+func TestAnswersThatSayNothingAreSettledByTheirText(t *testing.T) {
+	b := serveModel(t, &model{words: 5}, 1000, llm.EstimatorOptions{}, false)
+	if status, _, err := b.ask(prompt(500)); status != 200 || err != nil {
+		t.Fatal(status, err)
+	}
+	if left := b.left(t); left != 1000-20-5 {
+		t.Errorf("%d tokens are left, want 975", left)
+	}
+}
+
+// A client that leaves pays for what was written so far, and not for all that it had asked for.
+func TestALeftStreamPaysForWhatWasWritten(t *testing.T) {
+	m := &model{words: 1000, wait: make(chan struct{})}
+	ended := make(chan struct{})
+	b := serveModel(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		m.ServeHTTP(w, r)
+	}), 10_000, llm.EstimatorOptions{}, false)
+	got, err := http.Post(b.URL+"/v1/chat/completions", "application/json", strings.NewReader(prompt(5000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		m.wait <- struct{}{}
+	}
+	if err := got.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for open := true; open; { // the model writes on until a write fails
+		select {
+		case m.wait <- struct{}{}:
+		case <-ended:
+			open = false
+		}
+	}
+	var left int64
+	settled := func() bool { left = b.left(t); return left > 10_000-5020 }
+	for deadline := time.Now().Add(10 * time.Second); !settled() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if sent := m.sent.Load(); left < 10_000-20-sent-2 || left > 10_000-20-10 {
+		t.Errorf("%d tokens are left, want what %d words have left of 10000", left, sent)
+	}
+}
+
+// TestParallelStreamsNeverExceedABudget: 64 at once on one budget, whose answers are ten times as long as what was
+// learned says. What the clients get, in tokens of the model, is within the budget, and most of it.
+func TestParallelStreamsNeverExceedABudget(t *testing.T) {
+	const tokens = 20_000
+	for _, c := range []struct {
+		name  string
+		whole bool
+		cut   bool
+		most  int
+	}{{"learned and cut", false, true, 4000}, {"whole", true, false, 900}} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &model{words: 30, input: 20, usage: true}
+			b := serveModel(t, m, tokens, llm.EstimatorOptions{Whole: c.whole}, c.cut)
+			for range 30 { // so that something is learned: 50 tokens a request
+				if status, _, err := b.ask(prompt(300)); status != 200 || err != nil {
+					t.Fatal(status, err)
+				}
+			}
+			spent := int64(30 * 50)
+			if left := b.left(t); left != tokens-spent {
+				t.Fatalf("%d tokens are left, want %d", left, tokens-spent)
+			}
+			m.words = 300
+			before := m.sent.Load()
+			var admitted, cut atomic.Int64
+			var all sync.WaitGroup
+			for range 64 {
+				all.Go(func() {
+					for range 10 {
+						status, _, err := b.ask(prompt(c.most))
+						switch {
+						case status == 200:
+							admitted.Add(1)
+							if err != nil {
+								cut.Add(1)
+							}
+						case status != 429:
+							t.Errorf("%d %v", status, err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			spent += m.sent.Load() - before + 20*admitted.Load()
+			if spent > tokens {
+				t.Errorf("%d tokens were had, want %d at most", spent, tokens)
+			}
+			if c.cut && spent < tokens*95/100 {
+				t.Errorf("%d tokens were had, want 95 %% of %d at least", spent, tokens)
+			}
+			if (cut.Load() > 0) != c.cut {
+				t.Errorf("%d answers of %d were cut, want some: %t", cut.Load(), admitted.Load(), c.cut)
+			}
+			t.Logf("%d of %d tokens were had, %d answers, %d of them cut", spent, tokens, admitted.Load(), cut.Load())
+		})
+	}
+}
+
+// Bodies beyond MaxBytes reach the model whole, and are taken by their length.
+func TestLongBodiesAreTakenByTheirLength(t *testing.T) {
+	var got atomic.Int64
+	var asked atomic.Pointer[string]
+	table := headgateOf(t)
+	meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: table.Endpoints(), Metered: []httplimit.Metered{{
+		Endpoint: "POST /v1/chat/completions", MaxBytes: 100,
+		Ask: func(r *http.Request, body []byte, whole bool) (httplimit.Exchange, int64) {
+			said := fmt.Sprint(len(body), whole, r.ContentLength)
+			asked.Store(&said)
+			return nil, 1
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(httplimit.Handler(table, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		got.Store(n)
+	}), httplimit.Options{Meters: meters}))
+	defer s.Close()
+	for _, c := range []struct {
+		body io.Reader
+		size int64
+		want string
+	}{
+		{strings.NewReader(strings.Repeat("x", 100)), 100, "100 true 100"},
+		{strings.NewReader(strings.Repeat("x", 101)), 101, "0 false 101"},
+		{struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 5000))}, 5000, "0 false -1"},
+		{nil, 0, "0 true 0"},
+	} {
+		answer, err := http.Post(s.URL+"/v1/chat/completions", "application/json", c.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != 200 || got.Load() != c.size || *asked.Load() != c.want {
+			t.Errorf("%d, %d bytes arrived, Ask was told %q; want 200, %d, %q", answer.StatusCode, got.Load(),
+				*asked.Load(), c.size, c.want)
+		}
+	}
+}
+
+func headgateOf(t *testing.T) *headgate.Limiter {
+	t.Helper()
+	lim, err := headgate.New(headgate.Options{Rules: []string{"POST /v1/chat/completions 1000/s", "default 1000/s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lim
+}
+
+func TestNewMetersNamesEveryFault(t *testing.T) {
+	table, err := endpoint.NewTable([]string{"POST /v1/chat"}, endpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(*http.Request, []byte, bool) (httplimit.Exchange, int64) { return nil, 1 }
+	_, err = httplimit.NewMeters(httplimit.MeterOptions{Endpoints: table, Metered: []httplimit.Metered{
+		{Endpoint: "POST /v1/chatt", MaxBytes: -1, ReadTimeout: -1}, {Endpoint: "POST /v1/chat", Ask: ask},
+		{Endpoint: "POST /v1/chat", Ask: ask},
+	}})
+	for _, want := range []string{`such as "POST /v1/chat"`, "Ask is nil", "MaxBytes is -1", "ReadTimeout is -1ns",
+		"stands twice"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want one that says %q", err, want)
+		}
+	}
+	if _, err := httplimit.NewMeters(httplimit.MeterOptions{}); err == nil {
+		t.Error("no table: nil error, want one")
+	}
+	_ = errors.Is
+}
