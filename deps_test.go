@@ -75,6 +75,7 @@ var allowed = map[string][]string{
 	"serve/spoe":     {"internal/conns", "serve/decisions"},
 	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/perrule",
 		"internal/problem", "internal/refusal", "policy", "reservation"},
+	"llm":    {}, // numbers out of bodies: it knows no limits
 	"proofs": {}, // no Go but a test
 	// writes endpoints, rules and keys down for the edge module, and the texts that doors answer with
 	"wasm": {"", "bucket", "endpoint", "httplimit", "identity", "internal/problem", "internal/refusal", "policy"},

@@ -192,6 +192,8 @@ func (m *maker) value(of reflect.Type, value reflect.Value, setting string) *sch
 			s.Default = value.Int()
 		}
 		return s
+	case reflect.Float64:
+		return &schema{Type: "number"}
 	case reflect.String:
 		s := &schema{Type: "string", Enum: may.oneOf}
 		if value.String() != "" {

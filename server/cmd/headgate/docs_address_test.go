@@ -40,7 +40,7 @@ func freeAddress(t *testing.T) string {
 
 // exampleAPI is the API that the pages stand the gateway before. It answers
 // with the request line that reached it; /v1/forwarded with the forwarding
-// fields that did; /v1/slow does not answer; /v1/login knows one password;
+// fields that did; /v1/slow does not answer; /v1/login knows one password; /v1/chat/completions answers as OpenAI's does;
 // a WebSocket sends back what it is sent.
 func exampleAPI(t *testing.T) string {
 	t.Helper()
@@ -60,6 +60,10 @@ func exampleAPI(t *testing.T) string {
 				return
 			}
 			fmt.Fprintln(w, "welcome")
+		case "/v1/chat/completions":
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintln(w, `{"choices":[{"message":{"role":"assistant","content":"Good morning."}}],`+
+				`"usage":{"prompt_tokens":12,"completion_tokens":30}}`)
 		case "/v1/forwarded":
 			for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
 				if values := r.Header.Values(name); len(values) > 0 {
