@@ -43,12 +43,13 @@ func TestAStreamEndsWithItsBudget(t *testing.T) {
 				t.Fatal(err)
 			}
 			meter := meterOf(t)
-			meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: lim.Endpoints(), Metered: []httplimit.Metered{{
-				Endpoint: "GET /v1/items/{id}", Cut: true,
-				Ask: func(r *http.Request, body []byte, whole bool) (httplimit.Exchange, int64) {
-					return meter.Ask(r, body, whole)
-				},
-			}}})
+			meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: lim.Endpoints(),
+				Metered: []httplimit.Metered{{
+					Endpoint: "GET /v1/items/{id}", Cut: true,
+					Ask: func(r *http.Request, body []byte, whole bool) (httplimit.Exchange, int64) {
+						return meter.Ask(r, body, whole)
+					},
+				}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,8 @@ func TestAStreamEndsWithItsBudget(t *testing.T) {
 			words := strings.Count(string(text), "abc")
 			<-left
 			if err == nil || words > 100 || len(sent) < words {
-				t.Errorf("%d words of %d came, and %v; want at most 100 and an answer that breaks off", words, len(sent), err)
+				t.Errorf("%d words of %d came, and %v; want at most 100 and an answer that breaks off", words,
+					len(sent), err)
 			}
 			if fmt.Sprint(encodings) != "[identity]" {
 				t.Errorf("the API was asked for %q, want identity alone", encodings)

@@ -43,8 +43,8 @@ type Exchange interface {
 	Begin(status int, header http.Header)
 	Write(p []byte)
 
-	// SoFar is what the request has cost as far as is seen, and Cost what it has, once the answer has ended. Complete is
-	// false if it was cut off, or its client has left.
+	// SoFar is what the request has cost as far as is seen, and Cost what it has, once the answer
+	// has ended. Complete is false if it was cut off, or its client has left.
 	SoFar() int64
 	Cost(complete bool) int64
 }

@@ -35,7 +35,8 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if m.wait != nil {
 			<-m.wait
 		}
-		if _, err := io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"abc\"}}],\"usage\":null}\n\n"); err != nil {
+		if _, err := io.WriteString(w,
+			"data: {\"choices\":[{\"delta\":{\"content\":\"abc\"}}],\"usage\":null}\n\n"); err != nil {
 			panic(http.ErrAbortHandler)
 		}
 		_ = http.NewResponseController(w).Flush()
@@ -124,7 +125,8 @@ func prompt(most int) string {
 
 func TestAnswersAreSettledByTheirUsage(t *testing.T) {
 	b := serveModel(t, &model{words: 5, input: 17, usage: true}, 1000, llm.EstimatorOptions{}, false)
-	if status, answer, err := b.ask(prompt(500)); status != 200 || err != nil || !strings.HasSuffix(answer, "[DONE]\n\n") {
+	if status, answer, err := b.ask(prompt(500)); status != 200 || err != nil ||
+		!strings.HasSuffix(answer, "[DONE]\n\n") {
 		t.Fatalf("%d %q %v, want the whole answer", status, answer, err)
 	}
 	if left := b.left(t); left != 1000-22 {
@@ -231,8 +233,8 @@ func TestParallelStreamsNeverExceedABudget(t *testing.T) {
 	}
 }
 
-// TestAnAnswerEndsWithItsBudget: a model that writes more than it was asked for is cut where its caller has no more, and
-// what has passed is paid.
+// TestAnAnswerEndsWithItsBudget: a model that writes more than it was asked for is cut where its
+// caller has no more, and what has passed is paid.
 func TestAnAnswerEndsWithItsBudget(t *testing.T) {
 	for _, cut := range []bool{true, false} {
 		m := &model{words: 300, input: 20, usage: true}
@@ -257,14 +259,15 @@ func TestLongBodiesAreTakenByTheirLength(t *testing.T) {
 	var got atomic.Int64
 	var asked atomic.Pointer[string]
 	table := headgateOf(t)
-	meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: table.Endpoints(), Metered: []httplimit.Metered{{
-		Endpoint: "POST /v1/chat/completions", MaxBytes: 100,
-		Ask: func(r *http.Request, body []byte, whole bool) (httplimit.Exchange, int64) {
-			said := fmt.Sprint(len(body), whole, r.ContentLength)
-			asked.Store(&said)
-			return nil, 1
-		},
-	}}})
+	meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: table.Endpoints(),
+		Metered: []httplimit.Metered{{
+			Endpoint: "POST /v1/chat/completions", MaxBytes: 100,
+			Ask: func(r *http.Request, body []byte, whole bool) (httplimit.Exchange, int64) {
+				said := fmt.Sprint(len(body), whole, r.ContentLength)
+				asked.Store(&said)
+				return nil, 1
+			},
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,8 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
 	if then.exchange != nil {
 		request.MaxWait = -1
-		m.tab = &tab{Exchange: then.exchange, lim: h.lim, ctx: r.Context(), request: request, reserve: o, cuts: then.cuts,
+		m.tab = &tab{Exchange: then.exchange, lim: h.lim, ctx: r.Context(), request: request, reserve: o,
+			cuts:  then.cuts,
 			taken: made.Cost}
 	}
 	m.watch(r)

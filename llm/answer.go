@@ -28,8 +28,8 @@ type Answer struct {
 	trailer uint32
 }
 
-// Begin says how the answer begins. A body that is not read, as it is compressed or of another kind, tells nothing but by
-// fields of the header (Bedrock's invoke).
+// Begin says how the answer begins. A body that is not read, as it is compressed or of another
+// kind, tells nothing but by fields of the header (Bedrock's invoke).
 func (a *Answer) Begin(header http.Header) {
 	*a = Answer{line: a.line[:0]}
 	for name, key := range map[string]word{"X-Amzn-Bedrock-Input-Token-Count": inputKey,

@@ -30,9 +30,12 @@ var shapes = []struct {
 			"data: [DONE]\n\n", Usage{7, 0, 2}, 5},
 	{"OpenAI, responses, a stream", "text/event-stream; charset=utf-8",
 		"event: response.created\r\ndata: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\r\n\r\n" +
-			"event: response.output_text.delta\r\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\r\n\r\n" +
-			"event: response.output_text.done\r\ndata: {\"type\":\"response.output_text.done\",\"text\":\"Hi\"}\r\n\r\n" +
-			"event: response.completed\r\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[{\"content\":[" +
+			"event: response.output_text.delta\r\ndata: " +
+			"{\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\r\n\r\n" +
+			"event: response.output_text.done\r\ndata: {\"type\":\"response.output_text.done\",\"text\":\"Hi\"}\r\n" +
+			"\r\n" +
+			"event: response.completed\r\ndata: " +
+			"{\"type\":\"response.completed\",\"response\":{\"output\":[{\"content\":[" +
 			"{\"text\":\"Hi\"}]}],\"usage\":{\"input_tokens\":37,\"input_tokens_details\":{\"cached_tokens\":30}," +
 			"\"output_tokens\":11,\"output_tokens_details\":{\"reasoning_tokens\":9},\"total_tokens\":48}}}\r\n\r\n",
 		Usage{37, 30, 11}, 2},
@@ -124,7 +127,8 @@ func TestNothingElseIsUsage(t *testing.T) {
 	}
 	whole := []byte(shapes[0].body)
 	for kind, header := range map[string]http.Header{
-		"gzip": {"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, "text": {"Content-Type": {"text/plain"}},
+		"gzip": {"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
+		"text": {"Content-Type": {"text/plain"}},
 		"none": {},
 	} {
 		var a Answer
@@ -212,8 +216,8 @@ func saidTwice(text []byte) bool {
 	return bytes.Count(text, []byte(`"usage" :`))+bytes.Count(text, []byte(`"usage":`)) > 1
 }
 
-// write makes a random text in which each key of an object stands once, so that the order of keys says nothing, and no two
-// keys of one meaning.
+// write makes a random text in which each key of an object stands once, so that the order of keys
+// says nothing, and no two keys of one meaning.
 func write(rng *rand.Rand, b *bytes.Buffer, depth int) {
 	names := []string{"usage", "message", "prompt_tokens_details", "prompt_tokens", "output_tokens", "cached_tokens",
 		"cache_read_input_tokens", "content", "a", "x\\\"y"}
@@ -286,7 +290,8 @@ func FuzzAnswer(f *testing.F) {
 		a, knownA := one.Usage()
 		b, knownB := two.Usage()
 		if a != b || knownA != knownB || one.Written() != two.Written() {
-			t.Errorf("cut at %d: %+v, %t, %d bytes; whole: %+v, %t, %d", cut, b, knownB, two.Written(), a, knownA, one.Written())
+			t.Errorf("cut at %d: %+v, %t, %d bytes; whole: %+v, %t, %d", cut, b, knownB, two.Written(), a, knownA,
+				one.Written())
 		}
 		if a.Input < 0 || a.Output < 0 || a.Cached < 0 || a.Cached > a.Input || a.Input > most || a.Output > most {
 			t.Errorf("%+v is out of bounds", a)
@@ -295,8 +300,9 @@ func FuzzAnswer(f *testing.F) {
 }
 
 func BenchmarkAnswer(b *testing.B) {
-	event := []byte("data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":" +
-		"{\"content\":\" word\"}}]}\n\n")
+	event := []byte(
+		"data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":" +
+			"{\"content\":\" word\"}}]}\n\n")
 	var a Answer
 	a.Begin(http.Header{"Content-Type": {"text/event-stream"}})
 	b.SetBytes(int64(len(event)))

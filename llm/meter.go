@@ -123,9 +123,9 @@ func (x *Exchange) seen() Usage {
 	return u
 }
 
-// Cost is what the request has cost, once its answer has ended. Complete says whether it came to its end. An answer that says
-// nothing costs what was estimated, a stream that was left what had been written, and one that failed a single token:
-// models take nothing for those.
+// Cost is what the request has cost, once its answer has ended. Complete says whether it came to
+// its end. An answer that says nothing costs what was estimated, a stream that was left what had
+// been written, and one that failed a single token: models take nothing for those.
 func (x *Exchange) Cost(complete bool) int64 {
 	u, known := x.answer.Usage()
 	switch {

@@ -62,7 +62,8 @@ func compile(p Price) (priced, error) {
 		}
 	}
 	if p.Model == "" || strings.Contains(strings.TrimSuffix(p.Model, "*"), "*") {
-		errs = append(errs, fmt.Errorf("model is %q, want a name, the beginning of names with * behind it, or *", p.Model))
+		errs = append(errs, fmt.Errorf("model is %q, want a name, the beginning of names with * behind it, or *",
+			p.Model))
 	}
 	if p.Above < 0 {
 		errs = append(errs, fmt.Errorf("above is %d, want 0 or more tokens", p.Above))
@@ -80,7 +81,8 @@ func price(all []priced, model string, input int64) *priced {
 		if !fits(p.Model, model) || p.Above > 0 && input <= p.Above {
 			continue
 		}
-		if found == nil || len(p.Model) > len(found.Model) || len(p.Model) == len(found.Model) && p.Above > found.Above {
+		if found == nil || len(p.Model) > len(found.Model) ||
+			len(p.Model) == len(found.Model) && p.Above > found.Above {
 			found = p
 		}
 	}

@@ -11,7 +11,8 @@ func TestSearchHoldsOnOtherWorkloads(t *testing.T) {
 	published := measure(other, 800, 30, contenderNamed(s, "ATB"), environment{})
 	got := measure(other, 800, 30, contender{algorithm: found}, environment{})
 	if got.refused > 0.6*published.refused || over(got.seconds, published.seconds) > 6 || got.unfinished > 0 {
-		t.Errorf("%s: with %+v %.0f 429s in %.0f s, as published %.0f in %.0f s, want 40 %% fewer, and at most 6 %% longer",
+		t.Errorf(
+			"%s: with %+v %.0f 429s in %.0f s, as published %.0f in %.0f s, want 40 %% fewer, and at most 6 %% longer",
 			s.name, found, got.refused, got.seconds, published.refused, published.seconds)
 	}
 }

@@ -31,8 +31,9 @@ func TestRulesSayWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// saysItself gives an endpoint a rule with an answer of its own, and sees what clients get. Passes says that a 503 does:
-// Envoy takes what it is told over HTTP from 500 on for a failure, and answers what it is set to.
+// saysItself gives an endpoint a rule with an answer of its own, and sees what clients get. Passes
+// says that a 503 does: Envoy takes what it is told over HTTP from 500 on for a failure, and
+// answers what it is set to.
 func saysItself(t *testing.T, headgate *harness.Gateway, at, target, endpoint string, status int, passes bool) {
 	t.Helper()
 	refusal := `as text/html: <p>Later: "in" {retry_after} s</p>`
@@ -40,7 +41,8 @@ func saysItself(t *testing.T, headgate *harness.Gateway, at, target, endpoint st
 		refusal = "503 " + refusal
 	}
 	passes = passes || status != http.StatusServiceUnavailable
-	harness.Run(t, headgate.Dir, "policy", "set", endpoint, "1", "--per", "1h", "--refusal", refusal, "--db", headgate.DB)
+	harness.Run(t, headgate.Dir, "policy", "set", endpoint, "1", "--per", "1h", "--refusal", refusal,
+		"--db", headgate.DB)
 	var got *http.Response
 	var body string
 	refused := func() bool {

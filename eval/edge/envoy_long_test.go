@@ -200,7 +200,8 @@ func one(int) string { return "192.0.2.1" }
 // TestEnvoyKeepsTheBound floods two workers of a real Envoy: they admit together exactly what a
 // shared burst holds, and each for itself what another does; the answers are those of every door.
 func TestEnvoyKeepsTheBound(t *testing.T) {
-	rules := ruled(t, "GET /shared 1/d burst 500", "GET /own 1/d burst 50", "GET /many 1/d burst 2 by ip", "UNKNOWN 1/s")
+	rules := ruled(t, "GET /shared 1/d burst 500", "GET /own 1/d burst 50", "GET /many 1/d burst 2 by ip",
+		"UNKNOWN 1/s")
 	rules[0].Name = "shared"
 	table := tableOf(t, endpoint.Profile{}, "GET /shared", "GET /own", "GET /many")
 	set := compile(t, table, policy.Document{Rules: rules})

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate-io/headgate/llm"
 )
 
-// LanguageModel says what requests to language models cost at some endpoints: by their bodies before they are answered, and by
-// what the answers say. Endpoints is required.
+// LanguageModel says what requests to language models cost at some endpoints: by their bodies
+// before they are answered, and by what the answers say. Endpoints is required.
 type LanguageModel struct {
 	// Endpoints are those that the registry has: "POST /v1/chat/completions".
 	Endpoints []string `yaml:"endpoints"`
@@ -31,7 +31,8 @@ type LanguageModel struct {
 	// MaxOutput is how many tokens are written at most to a request that does not say it. Default 4096.
 	MaxOutput int64 `yaml:"max_output"`
 
-	// AtEnd is what happens to an answer whose caller has no more: run (default) passes it on and has it owed, cut ends it.
+	// AtEnd is what happens to an answer whose caller has no more: run (default) passes it on and
+	// has it owed, cut ends it.
 	AtEnd string `yaml:"at_end"`
 
 	// MaxBytes is how much of a body is held and read. Longer ones are taken by their length. Default 1MiB.
@@ -104,7 +105,8 @@ func (c *checker) languageModels(list []LanguageModel) {
 			c.wrong(field("quantile"), fmt.Sprint(m.Quantile), "0.5 to 0.999")
 		}
 		if m.Count == "money" && len(m.Prices) == 0 {
-			c.wrong(field("prices"), "", "a price at least, since count is money: {model: \"*\", input: 2.5, output: 10}")
+			c.wrong(field("prices"), "",
+				"a price at least, since count is money: {model: \"*\", input: 2.5, output: 10}")
 		}
 		if m.Count != "money" && len(m.Prices) > 0 {
 			c.wrong(field("count"), m.Count, "money, since prices are set")

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-// models are the endpoints of language models. What is learned of the requests at some of them is kept when the settings are
-// read again, as long as theirs stay what they are.
+// models are the endpoints of language models. What is learned of the requests at some of them is
+// kept when the settings are read again, as long as theirs stay what they are.
 type models struct {
 	meters *httplimit.Meters
 	list   []config.LanguageModel

@@ -45,7 +45,8 @@ func keepUsage(c config.Usage, days *usage.Days, log *slog.Logger) (*keptUsage, 
 		aside := c.File + ".refused"
 		if renamed := os.Rename(c.File, aside); renamed != nil {
 			k.close()
-			return nil, fmt.Errorf("usage.file %s is not used (%w), and cannot be moved aside: %w", c.File, err, renamed)
+			return nil, fmt.Errorf("usage.file %s is not used (%w), and cannot be moved aside: %w",
+				c.File, err, renamed)
 		}
 		k.refused = fmt.Sprintf("usage.file %s is not used: %v; it is kept as %s, and usage is counted from now on",
 			c.File, err, aside)
@@ -96,7 +97,8 @@ func (k *keptUsage) write(ended bool) {
 	if err != nil {
 		if k.said != err.Error() {
 			k.said = err.Error()
-			k.log.Error("usage could not be written to usage.file: a restart would lose what was counted since", "error",
+			k.log.Error("usage could not be written to usage.file: a restart would lose what was counted since",
+				"error",
 				err, "written", k.written)
 		}
 		return

@@ -73,7 +73,8 @@ func TestUsageOverRestarts(t *testing.T) {
 	if got := want("token bob 3 0; token ann 2 0; ", 0).Since; !got.Equal(since) {
 		t.Errorf("counted since %v, want since %v, when the first process began", got, since)
 	}
-	if _, page := call(t, "GET", l.side+"/metrics", ""); !strings.Contains(page, "headgate_usage_written_timestamp_seconds ") {
+	if _, page := call(t, "GET", l.side+"/metrics", ""); !strings.Contains(page,
+		"headgate_usage_written_timestamp_seconds ") {
 		t.Error("the metrics do not tell of the file")
 	}
 	c := l.conf

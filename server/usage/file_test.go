@@ -21,7 +21,8 @@ func newDays(now *time.Time) *usage.Days {
 
 func rowsOf(d *usage.Days, now time.Time) (text string) {
 	for _, r := range d.Rows(time.Time{}, now.Add(48*time.Hour)) {
-		text += fmt.Sprintf("%s %s %q %q %q: %d, %d, %d\n", r.Day.Format(time.DateOnly), r.Kind, r.ID, r.Project, r.Hash,
+		text += fmt.Sprintf("%s %s %q %q %q: %d, %d, %d\n", r.Day.Format(time.DateOnly), r.Kind, r.ID,
+			r.Project, r.Hash,
 			r.Admitted, r.Denied, r.Tokens)
 	}
 	return text
@@ -67,7 +68,8 @@ func TestDaysGoOn(t *testing.T) {
 				t.Fatalf("seed %d: after a restart\n%s\nwithout\n%s", seed, got, want)
 			}
 			if !several.Since().Equal(one.Since()) || len(several.Gaps()) != 0 {
-				t.Fatalf("counted since %v with the gaps %v, want since %v", several.Since(), several.Gaps(), one.Since())
+				t.Fatalf("counted since %v with the gaps %v, want since %v", several.Since(),
+					several.Gaps(), one.Since())
 			}
 		}
 	}
@@ -98,7 +100,8 @@ func TestGaps(t *testing.T) {
 		restart()
 	}
 	if gaps := d.Gaps(); len(gaps) != 64 || !gaps[0].From.Equal(from) || !gaps[63].To.Equal(now) {
-		t.Errorf("%d gaps from %v to %v, want 64 from %v to %v", len(gaps), gaps[0].From, gaps[len(gaps)-1].To, from, now)
+		t.Errorf("%d gaps from %v to %v, want 64 from %v to %v", len(gaps), gaps[0].From,
+			gaps[len(gaps)-1].To, from, now)
 	}
 	now = now.Add(40 * 24 * time.Hour)
 	restart()
@@ -144,7 +147,8 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 // FuzzLoad: whatever is in a file, nothing breaks, and what is taken can be written and read again.
 func FuzzLoad(f *testing.F) {
 	f.Add(`{"headgate_usage":1,"since":"2026-11-20T09:00:00Z","written":"2026-11-20T09:00:00Z","ended":true}` + "\n" +
-		`{"day":"2026-11-20","kind":"api_key","id":"k_1","admitted":1,"denied":0,"tokens":1}` + "\n" + `{"sha256":"0"}` + "\n")
+		`{"day":"2026-11-20","kind":"api_key","id":"k_1","admitted":1,"denied":0,"tokens":1}` + "\n" +
+		`{"sha256":"0"}` + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 		d := newDays(&now)

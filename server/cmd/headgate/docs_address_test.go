@@ -38,10 +38,10 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// exampleAPI is the API that the pages stand the gateway before. It answers
-// with the request line that reached it; /v1/forwarded with the forwarding
-// fields that did; /v1/slow does not answer; /v1/login knows one password; /v1/chat/completions answers as OpenAI's does;
-// a WebSocket sends back what it is sent.
+// exampleAPI is the API that the pages stand the gateway before. It answers with the request line
+// that reached it; /v1/forwarded with the forwarding fields that did; /v1/slow does not answer;
+// /v1/login knows one password; /v1/chat/completions answers as OpenAI's does; a WebSocket sends
+// back what it is sent.
 func exampleAPI(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
