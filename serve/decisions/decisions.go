@@ -76,7 +76,7 @@ type Options struct {
 	Trusted func(netip.Addr) bool
 
 	// Limit configures the answers. Bodies do not come this way, so that
-	// Identifiers and Reserve have no effect; and a proxy that waits for an answer
+	// Identifiers, Meters and Reserve have no effect; and a proxy that waits for an answer
 	// takes it for a failure, so that MaxWait has none and nobody waits.
 	Limit httplimit.Options
 
@@ -152,7 +152,8 @@ func NewAnswers(o Options) (*Answers, error) {
 
 // Reload changes Options.Limit and Options.PassOverrides for questions to come.
 func (a *Answers) Reload(limit httplimit.Options, passOverrides []string) error {
-	limit.Peer, limit.MaxWait, limit.Identifiers, limit.Reserve = httplimit.Peer, -1, nil, nil
+	limit.Peer, limit.MaxWait = httplimit.Peer, -1
+	limit.Identifiers, limit.Meters, limit.Reserve = nil, nil, nil
 	if err := a.gate.Open(a.limiter, limit); err != nil {
 		return fmt.Errorf("Limit: %w", err)
 	}
