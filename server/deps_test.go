@@ -64,8 +64,8 @@ func TestImportsPointOneWay(t *testing.T) {
 
 			"convert":   {},
 			"framework": {"convert"},
-			"state":   {},
-			"replay":  {},
+			"state":     {},
+			"replay":    {},
 
 			// The process, and commands.
 			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor",

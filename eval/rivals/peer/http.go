@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"net"
 	"net/http"
 	"time"
 
@@ -41,7 +42,11 @@ func Middlewares() []Middleware {
 			}},
 		{Name: "httprate", Module: "github.com/go-chi/httprate", Fields: "X-RateLimit-Limit, -Remaining, -Reset",
 			Wrap: func(next http.Handler) (http.Handler, error) {
-				return httprate.LimitByIP(perSecond, time.Second)(next), nil
+				byAddress := func(r *http.Request) (string, error) {
+					host, _, err := net.SplitHostPort(r.RemoteAddr)
+					return host, err
+				}
+				return httprate.LimitBy(perSecond, time.Second, byAddress)(next), nil
 			}},
 		{Name: "tollbooth", Module: "github.com/didip/tollbooth/v8", Fields: "X-Rate-Limit-Limit and three more",
 			Wrap: func(next http.Handler) (http.Handler, error) {
