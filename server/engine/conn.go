@@ -28,7 +28,8 @@ type conn struct {
 	*session
 	server *Server
 	net    net.Conn
-	slot   int // guarded by Server.mu
+	given  bool // to net/http, which ends it
+	slot   int  // guarded by Server.mu
 	remote string
 	secure *tls.ConnectionState // nil without TLS
 	ctx    context.Context
@@ -131,7 +132,7 @@ func (c *conn) close() {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	if c.net != nil {
+	if !c.given {
 		_ = c.net.Close()
 		c.state(http.StateClosed)
 	}
@@ -336,7 +337,7 @@ func (c *conn) handOver() {
 
 // give hands a connection to net/http.
 func (c *conn) give(to net.Conn) {
-	c.net = nil
+	c.given = true
 	_ = to.SetDeadline(time.Time{})
 	c.server.others.give(to)
 }

@@ -632,3 +632,16 @@ func TestTLS(t *testing.T) {
 		t.Errorf("without TLS: %q", text)
 	}
 }
+
+// Close may come while connections are handed over: it met one without a connection of its own.
+func TestCloseWhileConnectionsAreHandedOver(t *testing.T) {
+	for range 300 {
+		e, l := New(quiet(http.HandlerFunc(various))), newMemory()
+		ended := make(chan struct{})
+		go func() { _ = e.Serve(l); close(ended) }()
+		c := &bytesConn{in: []byte("GET /none HTTP/1.0\r\nHost: a\r\n\r\n"), closed: make(chan struct{})}
+		l.conns <- c
+		_ = e.Close()
+		<-ended
+	}
+}

@@ -393,6 +393,7 @@ func TestHookAtTheEnd(t *testing.T) {
 				h.Send(warnings.Event{ID: id, Kind: warnings.Denied, State: "begun"})
 			}
 			time.Sleep(3 * time.Second) // the first one was tried twice
+			synctest.Wait()
 			secret, down = []byte("the second secret"), false
 			at := time.Now()
 			stop()
