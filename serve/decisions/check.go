@@ -75,6 +75,8 @@ type Question struct {
 	// Reserve makes the cost an estimate, which is settled at PathSettle within so
 	// many seconds, or stands. 0 settles it at once.
 	Reserve int64 `json:"reserve"`
+
+	dry bool // nothing is taken: what would be answered is asked for
 }
 
 // User is an identity.User.
@@ -336,9 +338,12 @@ func (a *Answers) ask(ctx context.Context, q *Question, r *http.Request, w *told
 		q.complete(&request)
 		var d headgate.Decision
 		var made headgate.Reservation
-		if q.Reserve > 0 {
+		switch {
+		case q.dry:
+			d = a.limiter.Look(ctx, request).Decision
+		case q.Reserve > 0:
 			made, d = a.limiter.Reserve(ctx, request, time.Duration(q.Reserve)*time.Second)
-		} else {
+		default:
 			d, _ = a.limiter.Wait(ctx, request) // which denies where it would have to wait
 		}
 		if a.gate.Answer(w, r, &d) {

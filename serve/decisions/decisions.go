@@ -90,6 +90,9 @@ type Options struct {
 	// Limit and PassOverrides. Nil makes some of these.
 	Answers *Answers
 
+	// Admission has API servers of Kubernetes ask at PathAdmission. Nil leaves it out.
+	Admission *Admission
+
 	// Failed, if set, is told of every question that was not answered by a
 	// decision. The error says what is missing, for a log.
 	Failed func(Fault, error)
@@ -217,6 +220,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.settle(w, r)
 	case path == PathOpenAPI:
 		describe(w, r)
+	case path == PathAdmission && d.options.Admission != nil:
+		d.admit(w, r)
 	case path == PathForward:
 		d.ask(w, r, forward)
 	case path == PathNginx:
