@@ -39,6 +39,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"dsn":             {},
 			"record":          {}, // no driver of a database: whoever talks to the admin API is made of it
 			"page":            {},
+			"kube":            {},
 			"token":           {},
 			"trace":           {},
 			"usage":           {},
@@ -69,16 +70,16 @@ func TestImportsPointOneWay(t *testing.T) {
 
 			// The process, and commands.
 			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor",
-				"developers", "engine", "envoy", "fleet", "group", "hold", "metrics", "openapi", "quota", "record",
-				"redis",
-				"revert", "rules", "state", "token", "trace", "usage", "warnings"},
+				"developers", "engine", "envoy", "fleet", "group", "hold", "kube", "metrics", "openapi", "quota",
+				"record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo": {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota",
 				"record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo",
 				"descriptor", "developers",
-				"doctor", "draw", "dsn", "fleet", "framework", "lint", "openapi", "quota", "record", "replay", "rules",
+				"doctor", "draw", "dsn", "fleet", "framework", "kube", "lint", "openapi", "quota", "record", "replay",
+				"rules",
 				"telemetry", "token", "usage",
 			},
 		},
@@ -98,6 +99,7 @@ func TestImportsPointOneWay(t *testing.T) {
 				"google.golang.org/protobuf/types/known/wrapperspb"},
 			"group":   {"github.com/hashicorp/memberlist"},
 			"hold":    {"golang.org/x/sys/unix"},
+			"kube":    {"go.yaml.in/yaml/v3"},
 			"metrics": {"github.com/prometheus/client_golang", "github.com/prometheus/client_model/go"},
 			"openapi": {"go.yaml.in/yaml/v3", "google.golang.org/protobuf"},
 			"redis":   {"github.com/redis/rueidis"},

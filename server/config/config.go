@@ -67,7 +67,8 @@ type Config struct {
 	// in another notation, as gin:FILE.
 	Routes []string `yaml:"routes"`
 
-	// DB is the policy database: sqlite:PATH, postgres://… or mysql://….
+	// DB is the policy database: sqlite:PATH, postgres://…, mysql://…, or
+	// kubernetes:NAMESPACE for the RateLimitPolicies there, which are only read.
 	// Default sqlite:headgate.db.
 	DB string `yaml:"db"`
 
@@ -532,7 +533,8 @@ func (c *checker) upstream(value string) {
 }
 
 func (c *checker) endpoints(conf *Config) {
-	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" && !conf.CountsAlone() {
+	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" && !conf.CountsAlone() &&
+		!conf.Decisions.Admission.Enabled {
 		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request "+
 			"is unknown and rejected, unless --unknown limit puts them all on one budget")
 	}

@@ -31,9 +31,17 @@ type Database struct {
 	// that table. Default none: every look reads it whole.
 	VersionQuery string `yaml:"db_version_query"`
 
-	// Keys is the database of the API keys and the audit beside such a table.
-	// Default sqlite:headgate.db.
+	// Keys is the database of the API keys and the audit beside such a table, or
+	// beside rules in Kubernetes. Default sqlite:headgate.db.
 	Keys string `yaml:"db_keys"`
+}
+
+// inKubernetes begins a DB that is a namespace, in which rules are objects.
+const inKubernetes = "kubernetes:"
+
+// RulesElsewhere reports whether the rules are kept by somebody else, and headgate only reads them.
+func (c *Config) RulesElsewhere() bool {
+	return c.Database.Table != "" || strings.HasPrefix(c.DB, inKubernetes)
 }
 
 func defaultDatabase() Database { return Database{Notify: true, Keys: "sqlite:headgate.db"} }
@@ -42,7 +50,7 @@ func defaultDatabase() Database { return Database{Notify: true, Keys: "sqlite:he
 // database's, if it is a file of headgate's.
 func (c *Config) keysAt() string {
 	dsn := c.DB
-	if c.Database.Table != "" {
+	if c.RulesElsewhere() {
 		dsn = c.Database.Keys
 	}
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
@@ -57,6 +65,8 @@ func (c *Config) keysAt() string {
 func (c *Config) copyAt() string {
 	file := strings.HasPrefix(c.DB, "sqlite:")
 	switch {
+	case strings.HasPrefix(c.DB, inKubernetes):
+		return c.keysAt() + ".kubernetes-" + digest(c.DB)
 	case c.Database.Table != "" && file:
 		return c.keysAt() + ".table-" + digest(c.DB+" "+c.Database.Table)
 	case c.Database.Table != "":
@@ -95,8 +105,13 @@ func (c *checker) database(conf *Config) {
 	d := conf.Database
 	scheme, _, _ := strings.Cut(conf.DB, ":")
 	server := slices.Contains([]string{"postgres", "postgresql", "mysql", "mariadb"}, scheme)
-	if scheme != "sqlite" && !server || scheme == conf.DB {
-		c.wrong("db", dsn.Redact(conf.DB), "sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE")
+	objects := strings.HasPrefix(conf.DB, inKubernetes)
+	if scheme != "sqlite" && !server && !objects || scheme == conf.DB {
+		c.wrong("db", dsn.Redact(conf.DB),
+			"sqlite:PATH, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or kubernetes:NAMESPACE")
+	}
+	if objects && d.Table != "" {
+		c.wrong("db_table", d.Table, "none: in Kubernetes rules are objects")
 	}
 	if d.PasswordFile != "" && !server {
 		c.wrong("db_password_file", d.PasswordFile, "none: a file has no password")
@@ -109,6 +124,8 @@ func (c *checker) database(conf *Config) {
 					"none, or db_table set: it is about a table that headgate only reads")
 			}
 		}
+	}
+	if !conf.RulesElsewhere() {
 		return
 	}
 	if !strings.HasPrefix(d.Keys, "sqlite:") || d.Keys == "sqlite:" {

@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -46,6 +47,9 @@ type Decisions struct {
 	// SPOE is where HAProxy asks by its filter spoe. Default none.
 	SPOE string `yaml:"spoe"`
 
+	// Admission has API servers of Kubernetes ask at Listen too, by a webhook.
+	Admission Admission `yaml:"admission"`
+
 	// Scope says where the counters of RateLimit and CL.THROTTLE are: local, in this
 	// process; or strict, in the store that gateways share. Default local.
 	Scope string `yaml:"scope"`
@@ -65,6 +69,44 @@ type Decisions struct {
 
 	// TLS makes all of these listeners speak TLS. Default plain.
 	TLS DecisionsTLS `yaml:"tls"`
+}
+
+// Admission is the door for API servers of Kubernetes; see docs/kubernetes.md.
+type Admission struct {
+	// Enabled answers them at /admission, and declares the endpoints of what they ask about. Default false.
+	Enabled bool `yaml:"enabled"`
+
+	// Groups are those groups of users that are projects, so that rules can be made for them. A user in several is in
+	// the one that is named first. Default none.
+	Groups []string `yaml:"groups"`
+
+	// Timeout bounds a decision. It is to be less than the webhook's timeoutSeconds. Default 800ms.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+func (c *checker) admission(conf *Config) {
+	a := conf.Decisions.Admission
+	c.duration("decisions.admission.timeout", a.Timeout, 10*time.Millisecond, 29*time.Second)
+	for i, group := range a.Groups {
+		if group == "" || len(group) > 255 || slices.Index(a.Groups, group) < i {
+			c.wrong("decisions.admission.groups["+strconv.Itoa(i)+"]", group,
+				"the name of a group of users, 1 to 255 bytes, once")
+		}
+	}
+	const enabled = "decisions.admission.enabled"
+	switch {
+	case !a.Enabled:
+		if len(a.Groups) > 0 {
+			c.wrong("decisions.admission.groups", strings.Join(a.Groups, ", "), enabled+" beside it: nobody asks")
+		}
+	case conf.Decisions.Listen == "":
+		c.wrong(enabled, "true", "decisions.listen beside it, where API servers ask")
+	case conf.Gateway():
+		c.wrong(enabled, "true", "listen none beside it: what API servers ask about has endpoints of its own, which "+
+			"a gateway would pass on")
+	case conf.Decisions.TLS == DecisionsTLS{} && !Loopback(conf.Decisions.Listen):
+		c.wrong(enabled, "true", "decisions.tls.cert_file and key_file beside it: API servers ask over TLS alone")
+	}
 }
 
 // DecisionsTLS makes the listeners of Decisions speak TLS, 1.2 or later. Files are read anew when
@@ -90,7 +132,8 @@ func (t DecisionsTLS) Files() TLS {
 }
 
 func defaultDecisions() Decisions {
-	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, Scope: "local", QuotaTTL: 5 * time.Second}
+	return Decisions{From: []string{"127.0.0.0/8", "::1/128"}, Scope: "local", QuotaTTL: 5 * time.Second,
+		Admission: Admission{Timeout: 800 * time.Millisecond}}
 }
 
 // A Listener is where questions are asked.
@@ -198,6 +241,7 @@ func (c *checker) listeners(conf *Config) {
 	case !conf.Decisions.On():
 		c.wrong("decisions.tls.cert_file", t.CertFile, "one of decisions.listen, grpc, resp and spoe beside it")
 	}
+	c.admission(conf)
 	c.descriptors(conf.Decisions)
 }
 

@@ -53,7 +53,7 @@ func (c *checker) autoRevert(conf *Config) {
 		c.wrong("auto_revert.share", "",
 			"a share such as 50%, or auto_revert left out: without one nothing is taken back")
 	}
-	if a.On() && conf.Database.Table != "" {
+	if a.On() && conf.RulesElsewhere() {
 		c.wrong("auto_revert.share", a.Share.String(),
 			"none with db_table: rules that are only read cannot be taken back")
 	}

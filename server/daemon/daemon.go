@@ -370,6 +370,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.rules.Run(background) })
 	refreshing.Go(func() { d.parts.keys.Run(background) })
 	refreshing.Go(func() { d.parts.database.watch(background) })
+	refreshing.Go(func() { d.parts.reportRules(background) })
 	refreshing.Go(func() { d.parts.apiKeys.run(background, d.conf.Refresh) })
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
+	"github.com/headgate-io/headgate/server/kube"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
@@ -79,10 +80,13 @@ func (d *policyDatabase) rules(ctx context.Context) (admin.Rules, error) {
 // where there never was one. A database that vanished is not replaced by an
 // empty one: where last good rules are kept, there was a database.
 func OpenDatabase(ctx context.Context, c config.Config) (*database.Store, error) {
-	o := databaseOptions(c)
+	o, err := databaseOptions(c)
+	if err != nil {
+		return nil, err
+	}
 	_, errKept := os.Stat(c.LastGood)
 	kept := errKept == nil && c.LastGood != ""
-	if path, ok := strings.CutPrefix(c.DB, "sqlite:"); ok && kept && c.Database.Table == "" {
+	if path, ok := strings.CutPrefix(c.DB, "sqlite:"); ok && kept && !c.RulesElsewhere() {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil,
 				fmt.Errorf("database %s is gone while the last good rules are kept in %s: put it back, or remove "+
@@ -100,17 +104,30 @@ func OpenDatabase(ctx context.Context, c config.Config) (*database.Store, error)
 // OpenDatabaseReadOnly opens the database of a configuration, which exists, and
 // changes nothing in it.
 func OpenDatabaseReadOnly(ctx context.Context, c config.Config) (*database.Store, error) {
-	o := databaseOptions(c)
+	o, err := databaseOptions(c)
+	if err != nil {
+		return nil, err
+	}
 	o.ReadOnly = true
 	return database.New(ctx, o)
 }
 
-func databaseOptions(c config.Config) database.Options {
+func databaseOptions(c config.Config) (database.Options, error) {
 	d := c.Database
-	return database.Options{
+	o := database.Options{
 		DSN: c.DB, PasswordFile: d.PasswordFile, NoNotify: !d.Notify,
 		Table: database.Table{Name: d.Table, Columns: d.Columns, VersionQuery: d.VersionQuery}, Local: d.Keys,
 	}
+	if strings.HasPrefix(c.DB, "kubernetes:") {
+		in, err := kube.ParseDSN(c.DB)
+		if err != nil {
+			return o, err
+		}
+		if o.Elsewhere, err = kube.New(in); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
 }
 
 func newDatabase(c config.Config, open func(context.Context, config.Config) (*database.Store, error)) *policyDatabase {

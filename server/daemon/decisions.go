@@ -20,7 +20,11 @@ func (d *Daemon) handleQuestions() (err error) {
 	}
 	o.Answers = d.answers
 	if d.asked.Listener != nil {
-		door, err := decisions.New(o)
+		over := o
+		if a := d.conf.Decisions.Admission; a.Enabled {
+			over.Admission = &decisions.Admission{Groups: a.Groups, Timeout: a.Timeout}
+		}
+		door, err := decisions.New(over)
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func (d *Daemon) developers(l *loaded, gate http.Handler) (_ http.Handler, err e
 		Path: path, Reporter: d.parts.reporter(), Identities: l.who, Profile: l.conf.Endpoint.Profile(),
 		Log: d.log, KeyQuery: l.conf.Keys.Query, KeyHeader: l.conf.Keys.Header,
 	}
-	if d.conf.Database.Table == "" { // else no approval could change the rules
+	if !d.conf.RulesElsewhere() { // else no approval could change the rules
 		o.Requests, o.MaxRequests = d.parts.requests, l.conf.Developers.MaxRequests
 	}
 	if before := d.parts.loaded.Load().door; before != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/openapi"
 	"github.com/headgate-io/headgate/slot"
@@ -110,6 +111,9 @@ func Endpoints(c config.Config) (*Registry, error) {
 		}
 	}
 	operations = append(operations, messages...)
+	if c.Decisions.Admission.Enabled {
+		operations = append(operations, asked(decisions.AdmissionTemplates())...)
+	}
 	table, problems, err := compileEndpoints(c, operations[:documented], operations[documented:])
 	if err != nil {
 		return nil, err
@@ -126,6 +130,19 @@ func Endpoints(c config.Config) (*Registry, error) {
 	reads, err2 := identified(c, table)
 	return &Registry{operations, table, costs, counts, sockets, streams, reads, warnings},
 		errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+}
+
+// asked are the endpoints that API servers of Kubernetes ask about.
+func asked(templates []string) (all []openapi.Operation) {
+	for _, text := range templates {
+		t, err := endpoint.ParseTemplate(text)
+		if err != nil {
+			panic(err) // ours to mend
+		}
+		all = append(all, openapi.Operation{Method: t.Method(), Path: strings.TrimPrefix(text, t.Method()+" "),
+			Template: t, Source: "decisions.admission"})
+	}
+	return all
 }
 
 // shownWarnings is how many warnings about documents are logged. `headgate routes` lists them all.

@@ -16,7 +16,7 @@ func (p *parts) newHeartbeat(c config.Config, o Options) *fleet.Heartbeat {
 	if c.Fleet.Interval == 0 {
 		return nil
 	}
-	if c.Database.Table != "" {
+	if c.RulesElsewhere() {
 		logger(o.Log).Debug("fleet: others cannot see this replica: the table of db_table is only read")
 		return nil
 	}

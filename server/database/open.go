@@ -41,6 +41,9 @@ type Options struct {
 	// and Local the SQLite database of the API keys and the audit.
 	Table Table
 	Local string
+
+	// Elsewhere is where the rules are kept, if that is neither. Then DSN is not used, and Local is as with Table.
+	Elsewhere Elsewhere
 }
 
 // Open opens the database a DSN names for reading and writing. It makes the
@@ -61,7 +64,7 @@ func OpenReadOnly(ctx context.Context, dsn string) (*Store, error) {
 
 // New opens a database.
 func New(ctx context.Context, o Options) (*Store, error) {
-	if o.Table.Name == "" {
+	if o.Table.Name == "" && o.Elsewhere == nil {
 		db, err := o.open(ctx)
 		if err != nil {
 			return nil, err

@@ -81,6 +81,15 @@ func (s *Store) Path() string {
 	return s.db.name()
 }
 
+// Elsewhere is where the rules are kept, if that is no database; else nil.
+func (s *Store) Elsewhere() Elsewhere {
+	if s.table == nil {
+		return nil
+	}
+	e, _ := s.table.source.(Elsewhere)
+	return e
+}
+
 // Close closes the database. What is under way ends first.
 func (s *Store) Close() error {
 	s.later.close()
@@ -151,7 +160,10 @@ func versionAtFault(version string, err error) string {
 // returns when ctx ends, or at once if the database never tells.
 func (s *Store) Watch(ctx context.Context, changed func()) {
 	if s.table != nil {
-		return // nobody's trigger tells of changes in it
+		if s.table.watch != nil {
+			s.table.watch(ctx, changed)
+		}
+		return // no trigger of ours tells of changes in it
 	}
 	s.db.watch(ctx, changed)
 }

@@ -25,18 +25,39 @@ type Table struct {
 	VersionQuery string
 }
 
-// table reads rules from a Table.
+// Elsewhere is where rules are kept that headgate only reads, and which is no database.
+type Elsewhere interface {
+	policy.Source
+	Title() string
+
+	// Watch calls changed after changes, until ctx ends.
+	Watch(ctx context.Context, changed func())
+}
+
+// table reads rules from a Table, or from Elsewhere.
 type table struct {
 	title  string
-	db     *sql.DB
-	source *policysql.Source
+	db     *sql.DB // nil for Elsewhere
+	source policy.Source
 	kind   interface{ say(error) string }
+	watch  func(ctx context.Context, changed func()) // nil if nobody tells of changes
+
+	setting, how string // by which headgate is told of it, and how rules are changed where they are kept
 }
+
+// plainly is what Elsewhere says of itself.
+type plainly struct{}
+
+func (plainly) say(err error) string { return err.Error() }
 
 // openTable does not touch the database: it may be away, and is then like any
 // other source that fails.
 func (o Options) openTable() (*table, error) {
-	t := &table{}
+	if e := o.Elsewhere; e != nil {
+		return &table{title: e.Title(), source: e, kind: plainly{}, watch: e.Watch,
+			setting: "db", how: "kubectl and the like act on the running gateways"}, nil
+	}
+	t := &table{setting: "db_table", how: "INSERT, UPDATE or DELETE there acts on the running gateways"}
 	quote := `"`
 	switch dsn.Kind(o.DSN) {
 	case "sqlite":
@@ -86,7 +107,12 @@ func (o Options) openTable() (*table, error) {
 
 func (t *table) name() string { return t.title }
 
-func (t *table) close() error { return t.db.Close() }
+func (t *table) close() error {
+	if t.db == nil {
+		return nil
+	}
+	return t.db.Close()
+}
 
 func (t *table) version(ctx context.Context) (string, error) {
 	look, cancel := context.WithTimeout(ctx, lookWait)
@@ -126,15 +152,14 @@ func (t *table) explain(ctx context.Context, err error) error {
 
 // refuse is what a change of the rules meets.
 func (t *table) refuse() error {
-	return fmt.Errorf("%s: %w for headgate (db_table), want the rules changed where they are kept: INSERT, UPDATE "+
-		"or DELETE there acts on the running gateways", t.title, record.ErrTable)
+	return fmt.Errorf("%s: %w for headgate (%s), want the rules changed where they are kept: %s", t.title,
+		record.ErrTable, t.setting, t.how)
 }
 
 // noHistory is what a question about versions meets.
 func (t *table) noHistory() error {
-	return fmt.Errorf(
-		"%s: %w, so there is no history that headgate keeps (db_table), want the history of whoever keeps the "+
-			"table", t.title, record.ErrTable)
+	return fmt.Errorf("%s: %w, so there is no history that headgate keeps (%s), want the history of whoever keeps the "+
+		"rules", t.title, record.ErrTable, t.setting)
 }
 
 // nothing is the database of API keys that has not been made: it holds none.

@@ -14,6 +14,7 @@ var withoutJSON = map[string]string{
 	"headgate clients from-log": "its lines are the workload that `make clients` reads",
 	"headgate config schema":    "what it prints is JSON",
 	"headgate demo":             "it draws",
+	"headgate kube admission":   "it runs until it is stopped; its log is JSON by log.format",
 	"headgate manual":           "it writes files",
 	"headgate policy export":    "what it prints is a policy file, in JSON",
 	"headgate secret rotate": "it tells people what to do next; `headgate secret show --json` tells programs " +
@@ -25,14 +26,15 @@ var withoutJSON = map[string]string{
 
 // Commands that open a database and cannot ask a gateway instead, and why.
 var withoutServer = map[string]string{
-	"headgate doctor":        "it checks what a gateway would start with",
-	"headgate edge build":    "the digests of keys, and what checks them, go over no network",
-	"headgate fleet forget":  "a gateway that is alive is no authority on one that is not",
-	"headgate key import":    "the text of a key that others made goes over no network",
-	"headgate replay":        "it decides here, by a file of rules too; `headgate policy export --server` writes one",
-	"headgate secret rotate": "the secret is in a file of this machine",
-	"headgate secret show":   "the secret is in a file of this machine",
-	"headgate serve":         "it is the gateway",
+	"headgate doctor":         "it checks what a gateway would start with",
+	"headgate edge build":     "the digests of keys, and what checks them, go over no network",
+	"headgate fleet forget":   "a gateway that is alive is no authority on one that is not",
+	"headgate key import":     "the text of a key that others made goes over no network",
+	"headgate kube admission": "it is a decision service",
+	"headgate replay":         "it decides here, by a file of rules too; `headgate policy export --server` writes one",
+	"headgate secret rotate":  "the secret is in a file of this machine",
+	"headgate secret show":    "the secret is in a file of this machine",
+	"headgate serve":          "it is the gateway",
 }
 
 // TestCommandsSpeakToPrograms: whatever a command prints can be had as JSON, and whatever it does in a database can be

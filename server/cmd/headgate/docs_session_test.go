@@ -64,9 +64,10 @@ func (s *session) equip(home, program string) {
 	s.t.Helper()
 	shim := fmt.Sprintf("#!/bin/bash\ncommand=$1; shift\ncase $command in\n"+
 		"serve) set -- --listen %s --admin %s \"$@\" ;;\n"+
+		"kube) [ $1 = admission ] && { shift; set -- admission --admin %s \"$@\"; } ;;\n"+
 		"explain | reload | ready | activity | usage) set -- --server http://%s \"$@\" ;;\n"+
 		"bucket) inner=$1; shift; set -- \"$inner\" --server http://%s \"$@\" ;;\nesac\nexec %s \"$command\" \"$@\"\n",
-		s.ports[gateway], s.ports[adminAPI], s.ports[adminAPI], s.ports[adminAPI], program)
+		s.ports[gateway], s.ports[adminAPI], s.ports[adminAPI], s.ports[adminAPI], s.ports[adminAPI], program)
 	// At a terminal curl draws no progress, and here it would.
 	err := errors.Join(
 		os.WriteFile(filepath.Join(home, "headgate"), []byte(shim), 0o700),
@@ -207,7 +208,7 @@ func (s *session) run(command string) string {
 func (s *session) background(command string) {
 	s.t.Helper()
 	command = s.translate.Replace(command)
-	serves := strings.Contains(command, "headgate serve")
+	serves := strings.Contains(command, "headgate serve") || strings.Contains(command, "headgate kube admission")
 	// It writes its files when nobody can reach it any more.
 	ended := func() bool { return s.serving == "" || s.run("kill -0 "+s.serving) != "" }
 	if serves && !eventually(patience, func() bool { return s.isFree(gateway) && s.isFree(adminAPI) && ended() }) {

@@ -69,8 +69,8 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	case "db":
 		text(func(c *config.Config) *string {
 			return &c.DB
-		}, "policy database: sqlite:PATH, postgres://… or mysql://… (a password belongs in PGPASSWORD, MYSQL_PWD "+
-			"or db_password_file)")
+		}, "policy database: sqlite:PATH, postgres://…, mysql://… or kubernetes:NAMESPACE (a password belongs in "+
+			"PGPASSWORD, MYSQL_PWD or db_password_file)")
 	case "secret-file":
 		text(func(c *config.Config) *string { return &c.SecretFile },
 			"secret under which API keys are hashed (default: beside the database)")

@@ -98,7 +98,7 @@ completes its commands: "headgate completion --help".`,
 		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
 		newKey(), newToken(), newSecret(), newAdmin(),
 		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(), newEdge(),
-		newTelemetry(),
+		newTelemetry(), newKube(),
 		newDemo(), newVersion(), newManual(),
 	)
 	return root

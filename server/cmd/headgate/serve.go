@@ -46,35 +46,7 @@ them. Relative paths are relative to the working directory.`,
   headgate serve --listen none --decisions 127.0.0.1:8082 --openapi api.yaml`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := from.complete(cmd)
-			if err != nil {
-				return err
-			}
-			hangup := make(chan os.Signal, 1)
-			signal.Notify(hangup, syscall.SIGHUP) // which would end a process that is not ready for it
-			defer signal.Stop(hangup)
-			started := collector.Relax()
-			log, level := newLog(cmd.ErrOrStderr(), c.Log)
-			d, err := daemon.Start(cmd.Context(), c, daemon.Options{
-				Log: log, Level: level, Version: programVersion(), File: from.file,
-				Read: func() (config.Config, error) { return from.complete(cmd) },
-			})
-			if err != nil {
-				return err
-			}
-			started()
-			sayWhere(cmd.OutOrStdout(), c, d)
-			go func() {
-				for {
-					select {
-					case <-cmd.Context().Done():
-						return
-					case <-hangup:
-						_, _ = d.Reload(cmd.Context()) // which says itself what came of it
-					}
-				}
-			}()
-			return d.Run(cmd.Context())
+			return serve(cmd, from.file, func() (config.Config, error) { return from.complete(cmd) })
 		},
 	}
 	from.addFlags(cmd, "listen", "decisions", "decisions-grpc", "decisions-resp", "decisions-spoe", "admin",
@@ -82,6 +54,39 @@ them. Relative paths are relative to the working directory.`,
 		"max-buckets", "max-bytes",
 		"max-wait", "max-waiters", "max-connections", "max-connections-per-address", "engine")
 	return cmd
+}
+
+// serve runs a gateway by what complete returns, then and at each reload; file is where it is read from, if anywhere.
+func serve(cmd *cobra.Command, file string, complete func() (config.Config, error)) error {
+	c, err := complete()
+	if err != nil {
+		return err
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // which would end a process that is not ready for it
+	defer signal.Stop(hangup)
+	started := collector.Relax()
+	log, level := newLog(cmd.ErrOrStderr(), c.Log)
+	d, err := daemon.Start(cmd.Context(), c, daemon.Options{
+		Log: log, Level: level, Version: programVersion(), File: file,
+		Read: complete,
+	})
+	if err != nil {
+		return err
+	}
+	started()
+	sayWhere(cmd.OutOrStdout(), c, d)
+	go func() {
+		for {
+			select {
+			case <-cmd.Context().Done():
+				return
+			case <-hangup:
+				_, _ = d.Reload(cmd.Context()) // which says itself what came of it
+			}
+		}
+	}()
+	return d.Run(cmd.Context())
 }
 
 // sayWhere tells where the process listens.
@@ -97,6 +102,9 @@ func sayWhere(w io.Writer, c config.Config, d *daemon.Daemon) {
 		word, scheme := strings.TrimPrefix(l.Setting, "decisions."), ""
 		if word == "listen" {
 			word, scheme = "decisions", "http://"
+			if c.Decisions.TLS != (config.DecisionsTLS{}) {
+				scheme = "https://"
+			}
 		}
 		fmt.Fprintf(w, "%-9s %s%s for %s\n", word, scheme, l.Address, strings.Join(c.Decisions.From, ", "))
 	}
