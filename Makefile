@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick dist packages deployment clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,11 +105,17 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@go run ./eval/mutants -check
 	@$(MAKE) -s packages
 	@$(MAKE) -s deployment
+	@$(MAKE) -s kubernetes
 
 deployment: deps ## try the Helm chart, compose.yaml, the Dockerfile and the alerts (part of `make long`; builds Helm, once)
 	@scripts/install-deployment-deps
 	@echo "== the chart, compose.yaml, the Dockerfile, the alerts"
 	@cd packaging/deployment && GOWORK=off go mod tidy -diff && GOWORK=off go vet . && GOWORK=off go test -count=1 -timeout 20m .
+
+kubernetes: deps ## try the webhook, rules as objects and the examples with a real kube-apiserver and etcd (part of `make long`; builds them, once)
+	@scripts/install-kubernetes
+	@echo "== a kube-apiserver asks the webhook, and keeps the rules"
+	@cd packaging/kubernetes && GOWORK=off go mod tidy -diff && GOWORK=off go vet . && GOWORK=off go test -count=1 -timeout 20m .
 
 packages: ## make two releases, install, reload, upgrade and remove them in a namespace (needs root; part of `make long`)
 	@packaging/test
