@@ -92,6 +92,8 @@ type Limiter struct {
 
 	penalties *penalty.Table
 
+	renewing atomic.Bool // places of requests under way are renewed from time to time
+
 	waiters atomic.Int64 // requests in Wait that wait, or may have to
 
 	trips sync.Pool // of *trip

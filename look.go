@@ -36,6 +36,9 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 	if l.prepare(ctx, t) && !(t.plan.Set.Penalises() && l.inPenalty(t)) {
 		p := &t.plan
 		allowed, err := l.buckets.Peek(ctx, p.Now, p.Takes, p.Outs)
+		if p.Concurrent {
+			p.Estimate()
+		}
 		l.conclude(t, allowed, err)
 		if l.slots != nil && err == nil {
 			d := &t.decision

@@ -9,6 +9,10 @@ import (
 	"github.com/headgate-io/headgate/reservation"
 )
 
+// UntilSettled is the timeout for Reserve and its like of callers who settle for certain, as by a defer: the reservation
+// does not expire, and once it is settled it is forgotten.
+const UntilSettled = reservation.UntilSettled
+
 // Reservation is a cost that was taken before it is known; see Reserve.
 type Reservation struct {
 	// ID is what Settle asks for. It is zero when the request was denied, and
@@ -28,7 +32,7 @@ type Reservation struct {
 // correct it. At least one token is taken, or nobody in debt would ever be
 // denied. A reservation that is not settled by then keeps its estimate.
 //
-// A timeout of 0 or less is reservation.DefaultTimeout, one above
+// A timeout of 0 or less is reservation.DefaultTimeout, but for UntilSettled; one above
 // reservation.MaxTimeout is that. When Options.MaxReservations are outstanding,
 // the request is denied as ReservationsFull.
 //
@@ -79,7 +83,7 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 		switch {
 		case always:
 			made = l.reserve(ctx, t, timeout)
-		case t.plan.Cost > 0 && t.plan.CountsAnswers() && l.reservations.Begin(t.plan.Now):
+		case t.plan.Cost > 0 && (t.plan.Concurrent || t.plan.CountsAnswers()) && l.reservations.Begin(t.plan.Now):
 			made = l.reserveBegun(ctx, t, timeout)
 		default:
 			l.consume(ctx, t)
@@ -117,13 +121,75 @@ func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) R
 // reserveBegun reserves in the place that Begin has taken.
 func (l *Limiter) reserveBegun(ctx context.Context, t *trip, timeout time.Duration) Reservation {
 	p := &t.plan
-	if taken := l.consume(ctx, t); !taken || !t.decision.Allowed {
+	taken := l.consume(ctx, t)
+	if !taken || !t.decision.Allowed {
 		l.reservations.Abandon()
+		if taken && p.Concurrent {
+			l.release(ctx, p)
+		}
 		return Reservation{}
 	}
-	until := p.Now + int64(reservation.Timeout(timeout)) + int64(t.decision.Wait)
-	id := l.reservations.Add(p.Receipt(), until)
+	until := int64(reservation.Never)
+	if timeout != reservation.UntilSettled {
+		until = p.Now + int64(reservation.Timeout(timeout)) + int64(t.decision.Wait)
+	}
+	receipt := l.reservations.Blank()
+	p.Receipt(receipt)
+	id := l.reservations.Add(receipt, until)
+	if p.Concurrent {
+		l.keepPlaces()
+	}
 	return Reservation{ID: id, Cost: p.Cost, Expires: time.Unix(0, until).UTC()}
+}
+
+// release gives back the places that a request took which is refused all the same.
+func (l *Limiter) release(ctx context.Context, p *charge.Plan) {
+	receipt := l.reservations.Blank()
+	p.Receipt(receipt)
+	// What cannot be given back is kept for as long as that of a process that has died.
+	_ = l.planner.Release(context.WithoutCancel(ctx), l.buckets, receipt,
+		charge.Settlement{Set: p.Set, Now: l.clock.Now(), Wall: p.Wall})
+}
+
+// renewEvery is how often places of requests under way are looked at: several times in the third of the shortest time
+// that a rule can keep them for, after which they are renewed.
+const renewEvery = time.Second / 2
+
+// keepPlaces has the places of requests under way renewed for as long as there are any.
+func (l *Limiter) keepPlaces() {
+	if !l.renewing.Load() && l.renewing.CompareAndSwap(false, true) {
+		time.AfterFunc(renewEvery, l.renewAndGoOn)
+	}
+}
+
+func (l *Limiter) renewAndGoOn() {
+	if l.renew() {
+		time.AfterFunc(renewEvery, l.renewAndGoOn)
+		return
+	}
+	l.renewing.Store(false)
+	if len(l.reservations.Concurrent(nil, l.clock.Now())) > 0 { // it came in between
+		l.keepPlaces()
+	}
+}
+
+// renew renews the places that are due, and reports whether there are any.
+func (l *Limiter) renew() (any bool) {
+	receipts := l.reservations.Concurrent(nil, l.clock.Now())
+	for _, r := range receipts {
+		now := l.clock.Now()
+		set, _ := l.rules(now)
+		// One that fails is due again the next time, and a place that is lost in the end is another's.
+		_ = l.planner.Renew(context.Background(), l.buckets, r, charge.Settlement{Set: set, Now: now, Wall: l.clock.Wall(now)})
+	}
+	return len(receipts) > 0
+}
+
+// LimitsConcurrency reports whether a rule in force limits how many requests are under way, so that whoever knows when
+// they end should ask by WaitAnswer.
+func (l *Limiter) LimitsConcurrency() bool {
+	set := l.policies.Set()
+	return set != nil && set.LimitsConcurrency()
 }
 
 // Reservations reports the state of the table of reservations.

@@ -109,7 +109,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true
 	}
-	p.Identifier, p.Unparsable, p.Target = r.Identifier, r.Unparsable, r.Target
+	p.Identifier, p.Unparsable, p.Target, p.Message = r.Identifier, r.Unparsable, r.Target, r.Message
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
 	if reason, settled := t.access(); settled {
 		return reason, reason == Exempt, true
@@ -290,6 +290,9 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		}
 	}
 	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
+	if p.Concurrent {
+		p.Estimate()
+	}
 	if t.decision.Stages != nil {
 		t.lap(&t.decision.Stages.Bucket)
 	}

@@ -36,6 +36,11 @@ type Change struct {
 	// as much as is given back. See Undrained and Due.
 	Left int64
 
+	// Renew has what Units below zero stand for counted from now on instead of given back: it is taken anew at the same
+	// instant, also where the limit has become smaller. What counts no longer is taken anew if there is room. It is for
+	// sliding logs alone. What moved is how many units count from now on.
+	Renew bool
+
 	// Once names a change that gives units, so that a repeat of it, by whatever process, gives none
 	// again. That is for stores that several processes share; of its own buckets a process knows
 	// what it has done. The zero value is for a change that is never repeated.
@@ -171,6 +176,17 @@ func (l Log) Shift(now int64, sh *rate.Shape, units, charged int64) (after Log, 
 		return l, 0
 	}
 	return moving, moved
+}
+
+// Renew counts units from now on that were charged at the Unix time charged, and reports how many: all that counted
+// still, and of the rest what there is room for.
+func (l Log) Renew(now int64, sh *rate.Shape, units, charged int64) (after Log, renewed int64) {
+	l = l.roll(now, sh)
+	before := l.used()
+	after = l.Refund(now, sh, units, charged)
+	kept := before - after.used()
+	renewed = min(units, kept+max(0, sh.Capacity-before))
+	return after.Add(now, sh, renewed), renewed
 }
 
 // Unspent is what may be given back at now, in units of to, of a charge of units under from at the

@@ -6,6 +6,7 @@ package charge
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,7 @@ type Request struct {
 	Named map[string]string
 
 	Cost     int64 // tokens
+	Message  bool  // it is one of an exchange that is under way already
 	Fallback bool  // Set.Fallback applies as well
 }
 
@@ -78,6 +80,9 @@ type Charge struct {
 	// as well. It is asked once, for both.
 	Joined bool
 
+	// Concurrent says that it takes a place among the requests under way, which is given back when the request is no more.
+	Concurrent bool
+
 	Place int           // of its take in Plan.Takes
 	Of    int           // for Earlier and Larger, the rule's own charge, in Plan.Charges
 	As    policy.RuleID // for Larger, the rule of the larger tier
@@ -97,6 +102,8 @@ type Plan struct {
 
 	Region string // that rules by region counted
 	Waits  bool   // a rule may tell the request to wait
+
+	Concurrent bool // one of Charges is
 
 	planner *Planner
 
@@ -170,7 +177,7 @@ func (pl *Planner) Shared(s policy.Scope) bool { return s.Named() && pl.names !=
 //	key of acme, token of umbrella     acme's limit for the key, umbrella's for
 //	                                   the token, the address's once
 func (pl *Planner) Plan(p *Plan) (ruled bool) {
-	p.planner, p.Region, p.Waits = pl, "", false
+	p.planner, p.Region, p.Waits, p.Concurrent = pl, "", false, false
 	p.Charges, p.Takes, p.pasts, p.moves = p.Charges[:0], p.Takes[:0], p.pasts[:0], p.moves[:0]
 	if p.Unparsable {
 		p.Identifier = ""
@@ -202,6 +209,9 @@ func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool 
 	p.as(principal, who)
 	p.first, p.from = len(p.Charges), len(p.Takes)
 	p.applied = p.Set.ResolveFor(p.applied[:0], p.Wall, p.Match, who.Project, who.Tier, p)
+	if p.Message && p.Set.LimitsConcurrency() {
+		p.applied = slices.DeleteFunc(p.applied, func(a policy.Applied) bool { return p.Set.Terms(a.Rule).Concurrent })
+	}
 	ruled := len(p.applied) > 0
 	if p.Fallback {
 		if rule, ok := p.Set.Fallback(); ok {
@@ -313,7 +323,7 @@ func (pl *Planner) name(p *Plan) {
 			kind = Unreadable
 		}
 		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal),
-			Place: p.from + i, id: terms.ID}
+			Place: p.from + i, id: terms.ID, Concurrent: terms.Concurrent}
 		var window rate.Shape
 		if terms.Calendar {
 			window = pl.calendarWindow(p, a.Rule, &terms)
@@ -337,6 +347,9 @@ func (pl *Planner) name(p *Plan) {
 			take.Before = terms.Before
 		}
 		take.Cost, take.Shadow, take.MaxWait = p.Cost, a.Shadow, 0
+		if terms.Concurrent {
+			take.Cost, p.Concurrent = min(p.Cost, 1), true
+		}
 		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	pl.Allowances.apply(p.Now, p.Takes[p.from:], &p.pasts)
@@ -450,6 +463,23 @@ func sameBucket(takes []bucket.Take, k key.Key) int {
 	return -1
 }
 
+// soon is when a request may try again that found too many under way: nobody knows when one of them ends. What has whole
+// seconds says one.
+const soon = time.Second
+
+// Estimate changes what buckets of requests under way say of times, which is when places come back of processes that have
+// died: a request that was denied may come again soon, and one that was not is told of no time.
+func (p *Plan) Estimate() {
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		if out := &p.Outs[c.Place]; c.Concurrent {
+			if out.ResetAfter = 0; out.RetryAfter > 0 {
+				out.RetryAfter = soon
+			}
+		}
+	}
+}
+
 // CountsAnswers reports whether a rule that applies counts only some answers (policy.Rule.CountWhen).
 func (p *Plan) CountsAnswers() bool {
 	if !p.Set.CountsAnswers() {
@@ -497,8 +527,12 @@ func (p *Plan) Admitted() []bucket.Take {
 // SetCost changes what the request costs.
 func (p *Plan) SetCost(cost int64) {
 	p.Cost = cost
-	for i := range p.Takes {
-		p.Takes[i].Cost = cost
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		take := &p.Takes[c.Place]
+		if take.Cost = cost; c.Concurrent {
+			take.Cost = min(cost, 1)
+		}
 	}
 }
 

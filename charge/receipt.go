@@ -3,6 +3,7 @@ package charge
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/endpoint"
@@ -23,6 +24,12 @@ type Receipt struct {
 	items   []item
 
 	uncharged int64 // tokens above Cost, where some bucket did not take them on
+
+	// of places among the requests under way, which are renewed while others settle
+	mu         sync.Mutex
+	concurrent bool // guarded by mu: there are such places, and they are not given back
+	change     [1]bucket.Change
+	moved      [1]int64
 }
 
 // tenant is one whose rules a request was charged by.
@@ -42,21 +49,27 @@ type item struct {
 
 	moved int64 // of Earlier, when the project had moved last
 
+	concurrent bool  // units are a place among the requests under way
+	since      int64 // and it counts since then, in Unix nanoseconds
+
 	counts *policy.Statuses // the answers that the rule counts, nil for all: as it was when the request came
 
 	corrected bool // or it may have been; a settlement that is repeated leaves it alone
 }
 
-// Receipt is that of a request that was admitted: it lists the buckets of all
-// enforced rules, and of the shadow rules that had room.
-func (p *Plan) Receipt() *Receipt {
-	r := &Receipt{
-		Cost: p.Cost, at: p.Now, match: p.Match, of: p.Endpoints.Template(p.Match.ID),
-		tenants: make([]tenant, 1+len(p.Others)), items: make([]item, 0, len(p.Takes)),
-	}
-	for n := range r.tenants {
+// Receipt writes that of a request that was admitted into r, which may be one that is done with: it lists the buckets
+// of all enforced rules, and of the shadow rules that had room.
+func (p *Plan) Receipt(r *Receipt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Cost, r.at, r.match, r.of = p.Cost, p.Now, p.Match, p.Endpoints.Template(p.Match.ID)
+	r.tenants, r.items, r.uncharged, r.concurrent = r.tenants[:0], r.items[:0], 0, p.Concurrent
+	for n := range 1 + len(p.Others) {
 		who := p.Of(n)
-		r.tenants[n] = tenant{who.Project, who.Tier}
+		r.tenants = append(r.tenants, tenant{who.Project, who.Tier})
+	}
+	if cap(r.items) < len(p.Takes) {
+		r.items = make([]item, 0, len(p.Takes))
 	}
 	for i := range p.Charges {
 		c := &p.Charges[i]
@@ -71,15 +84,16 @@ func (p *Plan) Receipt() *Receipt {
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
 			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
-			counts: p.Set.CountWhen(c.Rule),
+			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now,
 		})
 	}
-	return r
 }
 
 // Void has a receipt give nothing back to a bucket that is about to be filled:
 // what was taken is given back by that.
 func (r *Receipt) Void(k key.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range r.items {
 		if r.items[i].key == k {
 			r.items[i].units = 0
@@ -91,6 +105,8 @@ func (r *Receipt) Void(k key.Key) {
 // them: by that, others may have the room already, and how much of it was whose
 // is not known. Under another limit it gives nothing.
 func (r *Receipt) Spend(k key.Key, shape rate.Shape, units int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range r.items {
 		own := &r.items[i]
 		switch {
@@ -132,6 +148,43 @@ func (s *Settlement) due(it *item) int64 {
 // not corrected, or may not have been; the same Settle again does the rest.
 func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	s Settlement) (uncharged int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return pl.settle(ctx, buckets, r, &s, false)
+}
+
+// Release gives back the places of a receipt among the requests under way, and nothing else: for a request that was
+// refused after its buckets were charged.
+func (pl *Planner) Release(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Actual = r.Cost
+	_, err := pl.settle(ctx, buckets, r, &s, false)
+	return err
+}
+
+// Renew has the places of a receipt among the requests under way count from now on, those that have counted for a third
+// of the time that they are kept for. A place that cannot be renewed in time is taken by others, and its request goes on.
+func (pl *Planner) Renew(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.concurrent {
+		return nil
+	}
+	_, err := pl.settle(ctx, buckets, r, &s, true)
+	return err
+}
+
+// Concurrent reports whether there are places to renew.
+func (r *Receipt) Concurrent() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.concurrent
+}
+
+// settle corrects the buckets of a receipt, or renews its places.
+func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt, s *Settlement,
+	renew bool) (uncharged int64, err error) {
 	var failed []error
 	var applied [policy.MaxApplied]policy.Applied
 	inForce, of := applied[:0], -1
@@ -142,25 +195,34 @@ func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	for i := range r.items {
 		it := &r.items[i]
 		due := s.due(it)
-		if it.corrected || due == r.Cost {
+		switch {
+		case it.corrected, !it.concurrent && (renew || due == r.Cost):
+			continue
+		case renew && s.Now-it.since < it.shape.Tick/3:
 			continue
 		}
 		who := r.tenants[it.tenant]
 		if s.Set != nil && it.tenant != of { // those of one tenant are neighbours
 			of = it.tenant
-			inForce = rulesOf(inForce[:0], &s, match, who)
+			inForce = rulesOf(inForce[:0], s, match, who)
 		}
 		if s.Set != nil && it.moved != 0 && s.Set.Moved(s.Now, who.project, who.tier) != it.moved {
 			continue // it moved again, or long ago: what was taken stays taken
 		}
-		c, ok := pl.correction(r, it, &s, inForce, due)
+		c, ok := pl.correction(r, it, s, inForce, due)
 		if !ok {
-			r.uncharged = max(r.uncharged, due-r.Cost)
+			if !it.concurrent {
+				r.uncharged = max(r.uncharged, due-r.Cost)
+			}
 			continue
 		}
-		if err := correct(ctx, buckets, r, it, &c, &s); err != nil {
+		c.Renew = renew
+		if err := correct(ctx, buckets, r, it, &c, s); err != nil {
 			failed = append(failed, err)
 		}
+	}
+	if !renew {
+		r.concurrent = false
 	}
 	return r.uncharged, errors.Join(failed...)
 }
@@ -181,15 +243,21 @@ func rulesOf(dst []policy.Applied, s *Settlement, m endpoint.Match, who tenant) 
 // been. What is added twice is to the client's cost; what is given back twice
 // would be tokens that nobody paid for.
 func correct(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, c *bucket.Change, s *Settlement) error {
-	var moved [1]int64
-	err := buckets.Correct(ctx, s.Now, []bucket.Change{*c}, moved[:])
+	r.change[0] = *c
+	err := buckets.Correct(ctx, s.Now, r.change[:], r.moved[:])
+	if c.Renew {
+		if err == nil {
+			it.since, it.shape = s.Now, c.Shape
+		}
+		return err
+	}
 	if err != nil {
 		it.corrected = c.Units < 0 && it.reach.Scope().Shared() && !errors.Is(err, bucket.ErrLost)
 		return err
 	}
 	it.corrected = true
 	if c.Units > 0 {
-		r.uncharged = max(r.uncharged, s.Actual-r.Cost-moved[0]/c.Shape.Unit)
+		r.uncharged = max(r.uncharged, s.Actual-r.Cost-r.moved[0]/c.Shape.Unit)
 	}
 	return nil
 }
@@ -219,6 +287,12 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			Shape:  take.Shape,
 			Since:  take.Since,
 			Before: take.Before,
+		}
+		if it.concurrent {
+			if c.Units, c.Charged = -it.units, it.since; c.Shape.Tick != it.shape.Tick {
+				c.Charged = max(c.Charged, c.Since) // as of when the bucket was converted
+			}
+			return c, true
 		}
 		if actual > r.Cost {
 			c.Units = c.Shape.UnitsSaturating(actual - r.Cost)

@@ -18,7 +18,7 @@ func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers) (offer slot.Offer
 	_, understood := slot.ReadPending(h)
 	for i := range p.Takes {
 		take := &p.Takes[i]
-		if take.Shadow || take.Cost == 0 {
+		if take.Shadow || take.Cost == 0 || p.concurrentAt(i) {
 			continue
 		}
 		p.Outs[i] = bucket.Outcome{}
@@ -46,7 +46,7 @@ func (p *Plan) Space(slots *slot.Table, h identity.Headers, binding int, allowed
 	more, understood := slot.ReadPending(h)
 	for i := range p.Takes {
 		take, out := &p.Takes[i], &p.Outs[i]
-		if take.Shadow || take.Cost == 0 || out.Unknown || out.Never || out.Allowed && !allowed {
+		if take.Shadow || take.Cost == 0 || p.concurrentAt(i) || out.Unknown || out.Never || out.Allowed && !allowed {
 			continue
 		}
 		b, caller, alone := p.slotted(i)
@@ -82,7 +82,7 @@ func (p *Plan) Foresee(slots *slot.Table, h identity.Headers, allowed bool) (tim
 	times = make([]Time, len(p.Takes))
 	for i := range p.Takes {
 		take, out := &p.Takes[i], &p.Outs[i]
-		if take.Shadow || take.Cost == 0 || out.Unknown || out.Never || out.Allowed && !allowed {
+		if take.Shadow || take.Cost == 0 || p.concurrentAt(i) || out.Unknown || out.Never || out.Allowed && !allowed {
 			continue
 		}
 		b, caller, alone := p.slotted(i)
@@ -103,6 +103,19 @@ func (p *Plan) Foresee(slots *slot.Table, h identity.Headers, allowed bool) (tim
 		out.Allowed, out.RetryAfter, offer = false, s.Wait, s.Later(offer)
 	}
 	return times, offer
+}
+
+// concurrentAt reports whether one of the takes is of requests under way, for which there are no times.
+func (p *Plan) concurrentAt(place int) bool {
+	if !p.Concurrent {
+		return false
+	}
+	for i := range p.Charges {
+		if c := &p.Charges[i]; c.Place == place {
+			return c.Concurrent
+		}
+	}
+	return false
 }
 
 // slotted is what slots need of one of the takes; alone says that its bucket is one caller's,

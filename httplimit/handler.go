@@ -236,7 +236,7 @@ func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pa
 		then.reserve = l.reserve
 	case then.counts != nil:
 		then.reserve = &h.counted
-	case h.lim.CountsAnswers():
+	case h.lim.CountsAnswers(), h.lim.LimitsConcurrency():
 		then.reserve, then.always = &h.counted, false
 	default:
 		return then, false

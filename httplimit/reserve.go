@@ -53,7 +53,11 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		ask = h.lim.ReserveWait
 	}
 	// An error says that the client left while it waited; d is denied then.
-	made, d, _ := ask(r.Context(), request, o.Timeout)
+	timeout := o.Timeout
+	if h.lim.LimitsConcurrency() {
+		timeout = headgate.UntilSettled // a request is under way for as long as it is, and is settled below
+	}
+	made, d, _ := ask(r.Context(), request, timeout)
 	if !h.answer(w, r, request.Target, &d) {
 		return
 	}

@@ -44,6 +44,9 @@ func (r *Rule) SubjectText() string {
 // SetSubject reads what SubjectText writes: "ip", "ip:192.0.2.0/24", "token:alice". Networks are written in one
 // way: without host bits, and an address alone without its length.
 func (r *Rule) SetSubject(written string) error {
+	if of, underWay := strings.CutPrefix(written, inFlightOf); underWay {
+		return r.setInFlight(written, of)
+	}
 	kind, value, one := strings.Cut(written, ":")
 	r.Only = ""
 	wrong := Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: wantSubject}
@@ -86,6 +89,19 @@ func (r *Rule) SetSubject(written string) error {
 	return nil
 }
 
+// setInFlight is SetSubject for requests under way.
+func (r *Rule) setInFlight(written, of string) error {
+	var base Rule
+	if err := base.SetSubject(of); err != nil || base.Only != "" && !base.Subject.Named() || strings.HasPrefix(of, inFlightOf) {
+		return Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: wantSubject}
+	}
+	r.Subject, r.Only, r.Algorithm = base.Subject.InFlight(), "", Concurrency
+	if base.Only != "" {
+		r.Only = inFlightOf + base.Only
+	}
+	return nil
+}
+
 // The kinds of Rule.Only that name what a limit counts by, and the longest such name in bytes.
 const (
 	pathParameter  = "path"
@@ -105,7 +121,7 @@ func isSubjectName(s string) bool {
 
 // SubjectName is the parameter or claim that Only names, for Subject.Named.
 func (r *Rule) SubjectName() string {
-	_, name, _ := strings.Cut(r.Only, ":")
+	_, name, _ := strings.Cut(strings.TrimPrefix(r.Only, inFlightOf), ":")
 	return name
 }
 
@@ -133,6 +149,15 @@ func (w *Whom) UnmarshalText(written []byte) error {
 
 // String is Rule.SubjectText.
 func (w Whom) String() string { return (&Rule{Subject: w.Subject, Only: w.Only}).SubjectText() }
+
+// Algorithm is how a rule by this subject counts where it says written: nothing, or token_bucket, for a subject that
+// counts requests under way stands for Concurrency.
+func (w Whom) Algorithm(written Algorithm) Algorithm {
+	if _, underWay := w.Subject.Counts(); underWay && written == TokenBucket {
+		return Concurrency
+	}
+	return written
+}
 
 func parseNetwork(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {

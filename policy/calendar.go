@@ -48,7 +48,7 @@ const calendarOf = "calendar:" // before the name of a zone, but for UTC
 
 // OnCalendar reports whether a counts by the calendar of a time zone.
 func (a Algorithm) OnCalendar() bool {
-	return a >= Calendar && int(a-Calendar) < len(*zones.list.Load())
+	return a >= Calendar && a != Concurrency && int(a-Calendar) < len(*zones.list.Load())
 }
 
 // Zone is the time zone whose calendar a counts by, or "".
@@ -61,6 +61,9 @@ func (a Algorithm) Zone() string {
 
 // Counts is how buckets count under a.
 func (a Algorithm) Counts() rate.Algorithm {
+	if a == Concurrency {
+		return rate.SlidingLog
+	}
 	if a >= Calendar {
 		return rate.FixedWindow
 	}
@@ -81,7 +84,7 @@ func calendarIn(name string) (Algorithm, error) {
 			return Calendar + Algorithm(i), nil
 		}
 	}
-	if len(list) > 255-int(Calendar) {
+	if len(list) >= int(Concurrency-Calendar) {
 		return 0, fmt.Errorf("one of the %d time zones that this process has met already", len(list))
 	}
 	list = append(slices.Clip(list), &zone{name: name, location: location})

@@ -147,7 +147,7 @@ func TestCalendarIsReadAndChecked(t *testing.T) {
 		"burst is 9, want none, because a calendar":      func(r *policy.Rule) { r.Burst = 9 },
 		`scope is "strict", want "local", because a cal`: func(r *policy.Rule) { r.Scope = policy.Strict },
 		`scope is "split", want "local", because a cal`:  func(r *policy.Rule) { r.Scope = policy.Split },
-		"algorithm is 255, want":                         func(r *policy.Rule) { r.Algorithm = 255 },
+		"algorithm is 254, want":                         func(r *policy.Rule) { r.Algorithm = 254 },
 	} {
 		r := base
 		change(&r)

@@ -296,6 +296,9 @@ func (c *compiler) readRule(i int, at *place) {
 		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
 		algorithm: r.Algorithm, scope: r.Scope,
 	}
+	if _, underWay := r.Subject.Counts(); underWay {
+		made.algorithm = Concurrency
+	}
 	if share := r.EnforcePercent; share > 0 && share < 100 && r.Mode == Enforce {
 		made.mode, made.percent = partly, uint8(share)
 	}

@@ -44,7 +44,7 @@ func (s *Set) ConsiderFor(now int64, m endpoint.Match, project, tier string, cho
 	}
 	var out []Considered
 	for ; present != 0; present &= present - 1 {
-		subject := Subject(bits.TrailingZeros16(uint16(present)))
+		subject := Subject(bits.TrailingZeros32(uint32(present)))
 		var ruling, tried string // the level that rules the subject, and the one on trial, once there is one
 		for level := first; level <= last; level++ {
 			if level == LevelAllProject {

@@ -73,7 +73,7 @@ func (c *content) ruleAt(h hash, r *Rule) {
 	if r.Only != "" {
 		h = h.text(r.Only)
 	}
-	if r.Algorithm > Calendar { // its number is this process's
+	if r.Algorithm > Calendar && r.Algorithm != Concurrency { // its number is this process's
 		h = h.text(r.Algorithm.Zone())
 	}
 	if r.CountWhen != "" {

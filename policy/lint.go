@@ -47,9 +47,11 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 		sound = false
 		wrong("burst", number(r.Burst), fmt.Sprintf("1 or more, or none for %d%% of limit", c.o.BurstPercent))
 	}
-	if r.Algorithm > Calendar && !r.Algorithm.OnCalendar() {
+	if _, underWay := r.Subject.Counts(); underWay || r.Algorithm == Concurrency {
+		sound = c.checkConcurrency(r, sound, wrong)
+	} else if r.Algorithm > Calendar && !r.Algorithm.OnCalendar() {
 		sound = false
-		wrong("algorithm", number(int64(r.Algorithm)), oneOf(algorithmTexts))
+		wrong("algorithm", number(int64(r.Algorithm)), wantAlgorithm)
 	} else if sound && r.Algorithm.OnCalendar() && r.Per != perDay && r.Per != perWeek && r.Per != perMonth {
 		sound = false
 		wrong("per", duration(max(r.Per, time.Second)),
@@ -78,7 +80,7 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 			wrong(field, number(int64(v)), oneOf(texts))
 		}
 	}
-	if int(r.Subject) >= subjects {
+	if r.Subject >= dimensions {
 		wrong("subject", number(int64(r.Subject)), wantSubject)
 	}
 	enum("mode", uint8(r.Mode), modeTexts)
@@ -95,6 +97,48 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 	checkAfterwards(r, wrong)
 	c.checkRefusal(r, wrong)
 	return limit, ok
+}
+
+// The shortest and the longest time that the place of a request is kept whose process has died, and what it is where
+// a rule says none, or a second, which a table says for it.
+const (
+	shortestKept = 5 * time.Second
+	longestKept  = time.Hour
+	defaultKept  = 30 * time.Second
+)
+
+// checkConcurrency reports what is wrong with a rule that limits how many requests are under way, and whether it can be
+// compiled.
+func (c *ruleCheck) checkConcurrency(r *Rule, sound bool, wrong func(field, value, want string)) bool {
+	of, underWay := r.Subject.Counts()
+	switch {
+	case !underWay:
+		sound = false
+		wrong("subject", text(r.SubjectText()), text(inFlightOf+r.SubjectText())+
+			", because a "+concurrencyText+" counts requests under way, beside the rate of the same callers")
+	case r.Algorithm != Concurrency && r.Algorithm != TokenBucket:
+		sound = false
+		wrong("algorithm", text(r.Algorithm.String()), text(concurrencyText)+
+			" or none, because subject "+r.SubjectText()+" counts requests under way; or subject "+
+			text(strings.TrimPrefix(r.SubjectText(), inFlightOf)))
+	case of == SubjectIdentifier || of == SubjectIdentifierIP:
+		sound = false
+		wrong("subject", text(r.SubjectText()), "another one, because an identifier is what a request tries to be")
+	}
+	if per := r.Per; per > time.Second && (per < shortestKept || per > longestKept) {
+		sound = false
+		wrong("per", duration(per), duration(shortestKept)+" to "+duration(longestKept)+", how long the place of a "+
+			"request is kept whose process has died, or none for "+duration(defaultKept))
+	}
+	if r.Burst > 0 && r.Burst != r.Limit {
+		sound = false
+		wrong("burst", number(r.Burst), "none, because all of a limit on requests under way may begin at once")
+	}
+	if r.CountWhen != "" {
+		sound = false
+		wrong("count_when", text(string(r.CountWhen)), "none, because a request is under way whatever its answer will be")
+	}
+	return sound
 }
 
 // checkCommon reports what is wrong with the fields that rules of all modes have.
@@ -127,6 +171,8 @@ func (c *ruleCheck) checkCommon(r *Rule, at *place, wrong func(field, value, wan
 func (c *ruleCheck) checkScope(r *Rule) (want string) {
 	switch {
 	case r.Scope == Local:
+	case r.Algorithm == Concurrency:
+		return fmt.Sprintf("%q, because requests under way are counted in one place alone", Local)
 	case r.Algorithm == LeakyBucket && r.Scope == Gossip:
 		return text(Strict.String()) +
 			", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket"
@@ -281,7 +327,7 @@ type review struct {
 // noteFallback remembers that the document has the rules of last resort, right
 // or wrong.
 func (c *review) noteFallback(r *Rule) {
-	if r.Project != "" || r.Tier != "" || r.Only != "" {
+	if _, underWay := r.Subject.Counts(); underWay || r.Project != "" || r.Tier != "" || r.Only != "" {
 		return
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {

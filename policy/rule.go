@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,10 +90,13 @@ func (r Rule) Title() string {
 	return printable(r.Endpoint + " per " + r.SubjectText())
 }
 
-// Rate reports the limit for people: "5 per 1s", "100 per 1h", "-" for none.
+// Rate reports the limit for people: "5 per 1s", "100 per 1h", "20 at once", "-" for none.
 func (r Rule) Rate() string {
 	if !r.Mode.Limits() {
 		return "-"
+	}
+	if _, underWay := r.Subject.Counts(); underWay {
+		return strconv.FormatInt(r.Limit, 10) + " at once"
 	}
 	per := duration(max(r.Per, time.Second))
 	if r.Algorithm.OnCalendar() {
@@ -198,6 +203,32 @@ const (
 	subjects = 11
 )
 
+// inFlight on top of a subject makes it one whose requests under way are counted, and not those of a time: a dimension
+// of its own, so that a rule by it stands beside the rate of the same callers.
+const inFlight = Subject(subjects)
+
+// dimensions is how many subjects there are, those in flight included.
+const dimensions = 2 * subjects
+
+// inFlightOf is before the text of such a subject.
+const inFlightOf = "in_flight:"
+
+// InFlight is the subject of the same callers whose requests under way are counted.
+func (s Subject) InFlight() Subject {
+	if s < inFlight {
+		s += inFlight
+	}
+	return s
+}
+
+// Counts reports whether requests under way are counted (Concurrency), and by which subject.
+func (s Subject) Counts() (of Subject, underWay bool) {
+	if s >= inFlight && s < dimensions {
+		return s - inFlight, true
+	}
+	return s, false
+}
+
 var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier",
 	"identifier_ip", "site", "path", "claim"}
 
@@ -206,20 +237,40 @@ var wantSubject = oneOf(subjectTexts[:SubjectPath]) +
 	`; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token`
 
 // Named reports whether Rule.Only has to say by what parameter or claim a rule by s counts.
-func (s Subject) Named() bool { return s == SubjectPath || s == SubjectClaim }
+func (s Subject) Named() bool {
+	s, _ = s.Counts()
+	return s == SubjectPath || s == SubjectClaim
+}
 
 // subjectSet is a set of subjects, one bit each.
-type subjectSet uint16
+type subjectSet uint32
 
 // String reports the text that stands in a rule.
-func (s Subject) String() string { return enumString(uint8(s), "subject", subjectTexts) }
+func (s Subject) String() string {
+	if of, underWay := s.Counts(); underWay {
+		return inFlightOf + of.String()
+	}
+	return enumString(uint8(s), "subject", subjectTexts)
+}
 
 // MarshalText writes the text that stands in a rule.
-func (s Subject) MarshalText() ([]byte, error) { return marshalEnum(uint8(s), "subject", subjectTexts) }
+func (s Subject) MarshalText() ([]byte, error) {
+	of, underWay := s.Counts()
+	written, err := marshalEnum(uint8(of), "subject", subjectTexts)
+	if underWay && err == nil {
+		written = append([]byte(inFlightOf), written...)
+	}
+	return written, err
+}
 
 // UnmarshalText reads what MarshalText writes and refuses everything else.
 func (s *Subject) UnmarshalText(text []byte) error {
-	return unmarshalEnum((*uint8)(s), text, "subject", subjectTexts)
+	of, underWay := bytes.CutPrefix(text, []byte(inFlightOf))
+	err := unmarshalEnum((*uint8)(s), of, "subject", subjectTexts)
+	if err == nil && underWay {
+		*s = s.InFlight()
+	}
+	return err
 }
 
 // Algorithm says how the bucket of a rule counts.
@@ -238,13 +289,22 @@ const (
 	// a count that starts again with each day, week or month of UTC; those above are of other time
 	// zones
 	Calendar Algorithm = SlidingLog + 1
+	// so many requests under way at once, for a Subject that counts those; Per is how long the place of one is kept
+	// whose process has died
+	Concurrency Algorithm = 255
 )
 
 var algorithmTexts = []string{"token_bucket", "leaky_bucket", "fixed_window", "sliding_window",
 	"sliding_log", "calendar"}
 
+// concurrencyText is that of Concurrency, which algorithmTexts has no place for.
+const concurrencyText = "concurrency"
+
 // String reports the text that stands in a rule: "calendar:Europe/Zurich" for the calendar of a zone.
 func (a Algorithm) String() string {
+	if a == Concurrency {
+		return concurrencyText
+	}
 	if a > Calendar && a.OnCalendar() {
 		return calendarOf + a.Zone()
 	}
@@ -253,7 +313,7 @@ func (a Algorithm) String() string {
 
 // MarshalText writes the text that stands in a rule.
 func (a Algorithm) MarshalText() ([]byte, error) {
-	if a > Calendar && a.OnCalendar() {
+	if a == Concurrency || a > Calendar && a.OnCalendar() {
 		return []byte(a.String()), nil
 	}
 	return marshalEnum(uint8(a), "algorithm", algorithmTexts)
@@ -261,6 +321,10 @@ func (a Algorithm) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads what MarshalText writes and refuses everything else.
 func (a *Algorithm) UnmarshalText(text []byte) error {
+	if string(text) == concurrencyText {
+		*a = Concurrency
+		return nil
+	}
 	if name, of := strings.CutPrefix(string(text), calendarOf); of {
 		in, err := calendarIn(name)
 		if err != nil {
@@ -275,8 +339,20 @@ func (a *Algorithm) UnmarshalText(text []byte) error {
 		*a = in
 		return nil
 	}
-	return unmarshalEnum((*uint8)(a), text, "algorithm", algorithmTexts)
+	if unmarshalEnum((*uint8)(a), text, "algorithm", algorithmTexts) == nil {
+		return nil
+	}
+	return Problem{
+		Code:  "algorithm",
+		Rule:  -1,
+		Field: "algorithm",
+		Value: fmt.Sprintf("%q", text),
+		Want:  wantAlgorithm,
+	}
 }
+
+// wantAlgorithm is what a rule's algorithm may be.
+var wantAlgorithm = oneOf(append(slices.Clone(algorithmTexts), concurrencyText))
 
 // Mode says whether a rule denies requests over a limit or only counts them, or what becomes of all.
 type Mode uint8

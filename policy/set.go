@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +19,7 @@ type RuleID uint32
 // MaxApplied is the most rules that apply to one request: one a subject that
 // is enforced and one that is tried in shadow, as many more from All, and the one
 // of Fallback.
-const MaxApplied = 4*subjects + 1
+const MaxApplied = 4*dimensions + 1
 
 // Applied is a rule that applies to a request, and the level it was found at.
 type Applied struct {
@@ -49,6 +48,9 @@ type Terms struct {
 	OnStoreLoss StoreLoss
 
 	Calendar bool // the window is Set.Period, and Shape says how much it holds
+	// requests under way are counted: a request takes one token of Shape, which is a sliding log of how long the place
+	// of one is kept that nobody says is still under way
+	Concurrent bool
 }
 
 // Set is a compiled Document: immutable but for its Number, safe for concurrent use, and free of
@@ -211,18 +213,22 @@ func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, ti
 func (s *Set) Terms(id RuleID) Terms {
 	r := &s.rows[id]
 	more := &s.extras[r.extra]
+	subject, concurrent := r.subject.Counts()
 	return Terms{
 		Shape: s.shapes[r.limit], ID: r.id, Since: more.since, Before: more.before,
-		Subject: r.subject, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
-		Calendar: r.algorithm >= Calendar,
+		Subject: subject, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
+		Calendar: r.algorithm >= Calendar && !concurrent, Concurrent: concurrent,
 	}
 }
 
 // SubjectName is the parameter or claim that a rule counts by, if its Subject is Named.
 func (s *Set) SubjectName(id RuleID) string {
-	_, name, _ := strings.Cut(s.onlys[s.extras[s.rows[id].extra].only], ":")
-	return name
+	r := Rule{Only: s.onlys[s.extras[s.rows[id].extra].only]}
+	return r.SubjectName()
 }
+
+// LimitsConcurrency reports whether a rule limits how many requests are under way.
+func (s *Set) LimitsConcurrency() bool { return s.present>>subjects != 0 }
 
 // Enforces reports whether a rule denies what a subject, by the bytes that name
 // its bucket, takes above the limit. Where the rule has a percentage, that is

@@ -14,6 +14,7 @@ import (
 //
 //	GET /v1/reports/{report} 2/h           two an hour for each caller
 //	POST /v1/login 5/min burst 10 by ip    the burst, and whose requests share a bucket (Subject)
+//	GET /v1/reports/{report} 3 at once     how many may be under way, beside a rate (Concurrency)
 //	POST /v1/login 5/min counting 401,403  which answers count (Answers)
 //	default 1000/15m shadow                a time of one's own; counts, and denies nobody
 //	GET /health allow                      no limit; or block
@@ -32,16 +33,39 @@ func ParseRule(text string) (Rule, error) {
 	}
 	r := Rule{Endpoint: strings.Join(fields[:words], " ")}
 	var errs []error
-	if err := r.setRate(fields[words]); err != nil {
+	rest := fields[words+1:]
+	atOnce := len(rest) > 1 && rest[0] == "at" && rest[1] == "once"
+	if atOnce {
+		rest = rest[2:]
+		if err := r.setAtOnce(fields[words]); err != nil {
+			errs = append(errs, err)
+		}
+	} else if err := r.setRate(fields[words]); err != nil {
 		errs = append(errs, err)
 	}
-	if err := r.parseWords(fields[words+1:]); err != nil {
+	if err := r.parseWords(rest); err != nil {
 		errs = append(errs, err)
+	}
+	if of, underWay := r.Subject.Counts(); atOnce && !underWay {
+		r.Subject, r.Algorithm = of.InFlight(), Concurrency
+		if r.Only != "" {
+			r.Only = inFlightOf + r.Only
+		}
 	}
 	if len(errs) > 0 {
 		return Rule{}, fmt.Errorf("rule %q: %w", text, errors.Join(errs...))
 	}
 	return r, nil
+}
+
+// setAtOnce reads how many requests may be under way at once.
+func (r *Rule) setAtOnce(written string) error {
+	n, err := strconv.ParseInt(written, 10, 64)
+	if err != nil || n < 1 {
+		return fmt.Errorf(`limit is %q, want a whole number of 1 or more before "at once", such as "20 at once"`, written)
+	}
+	r.Limit = n
+	return nil
 }
 
 // setRate reads a limit, or what stands in its place.

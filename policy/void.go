@@ -132,7 +132,7 @@ func (s *Set) countsAll(q, r *row) bool {
 // wider lists, by subject, the subjects whose buckets count every request that
 // its bucket counts. Projects and regions are not among them: a request may
 // have none.
-var wider = [subjects][]Subject{
+var wider = [dimensions][]Subject{
 	SubjectPrincipal:    {SubjectPrincipal, SubjectEndpoint},
 	SubjectIP:           {SubjectIP, SubjectSite, SubjectEndpoint},
 	SubjectPrincipalIP:  {SubjectPrincipalIP, SubjectPrincipal, SubjectIP, SubjectSite, SubjectEndpoint},

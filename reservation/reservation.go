@@ -5,6 +5,7 @@ package reservation
 import (
 	"encoding/hex"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -20,6 +21,10 @@ const (
 	// MaxTimeout bounds how long a reservation holds its place.
 	MaxTimeout = 24 * time.Hour
 )
+
+// UntilSettled is the timeout of a reservation that is settled for certain, as by a defer. It does not expire, and once it
+// is settled it is forgotten.
+const UntilSettled time.Duration = math.MinInt64
 
 // Timeout is the timeout that is asked for, within those bounds.
 func Timeout(asked time.Duration) time.Duration {

@@ -3,6 +3,7 @@ package reservation
 import (
 	"container/heap"
 	"crypto/rand"
+	"math"
 	"sync"
 
 	"github.com/headgate-io/headgate/charge"
@@ -35,6 +36,8 @@ type Table struct {
 	settled  []*entry      // by when they were settled, oldest first
 	begun    int           // places of requests that are being decided
 	counters Stats
+
+	entries, receipts sync.Pool // of those that are done with
 }
 
 // NewTable makes room for so many, 0 for DefaultOutstanding.
@@ -66,10 +69,25 @@ func (t *Table) Abandon() {
 	t.begun--
 }
 
+// Blank is a receipt to be written and given to Add.
+func (t *Table) Blank() *charge.Receipt {
+	if r, ok := t.receipts.Get().(*charge.Receipt); ok {
+		return r
+	}
+	return new(charge.Receipt)
+}
+
+// Never is when a reservation UntilSettled expires.
+const Never = math.MaxInt64
+
 // Add puts what a request took into the place that Begin took, until a time, and
-// names it.
+// names it. The receipt is the table's from now on.
 func (t *Table) Add(taken *charge.Receipt, until int64) ID {
-	e := &entry{until: until, taken: taken}
+	e, ok := t.entries.Get().(*entry)
+	if !ok {
+		e = new(entry)
+	}
+	*e = entry{until: until, taken: taken}
 	_, _ = rand.Read(e.id[:]) // never fails: crypto/rand
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,6 +99,19 @@ func (t *Table) Add(taken *charge.Receipt, until int64) ID {
 		t.forgetLocked()
 	}
 	return e.id
+}
+
+// Concurrent appends the receipts of those outstanding that have a place among the requests under way.
+func (t *Table) Concurrent(dst []*charge.Receipt, now int64) []*charge.Receipt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.purgeLocked(now)
+	for _, e := range t.open {
+		if e.taken.Concurrent() {
+			dst = append(dst, e.taken)
+		}
+	}
+	return dst
 }
 
 // purgeLocked removes what has expired, and forgets settled ones whose time is
@@ -146,6 +177,13 @@ func (t *Table) Finish(id ID, s Settlement) {
 	e := t.byID[id]
 	t.begun--
 	t.counters.Settled++
+	if e.until == Never {
+		delete(t.byID, id)
+		t.receipts.Put(e.taken)
+		e.taken = nil
+		t.entries.Put(e)
+		return
+	}
 	e.settling, e.settled, e.result, e.taken = false, true, s, nil
 	t.settled = append(t.settled, e)
 }

@@ -75,7 +75,13 @@ func (s *Store) correctLog(sh *shard, now int64, c *bucket.Change, t *bucket.Tak
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	at, log := s.findLogLocked(sh, now, t)
-	after, moved := log.Shift(now, &c.Shape, c.Units, c.Charged)
+	var after bucket.Log
+	var moved int64
+	if c.Renew {
+		after, moved = log.Renew(now, &c.Shape, -c.Units, c.Charged)
+	} else {
+		after, moved = log.Shift(now, &c.Shape, c.Units, c.Charged)
+	}
 	if moved != 0 {
 		s.putLogLocked(sh, now, t, at, &after)
 	}

@@ -200,8 +200,10 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 			var whom policy.Whom
 			err = d.enum(where, i, field, &whom)
 			r.Subject, r.Only = whom.Subject, whom.Only
+			r.Algorithm = whom.Algorithm(r.Algorithm)
 		case "algorithm":
 			err = d.enum(where, i, field, &r.Algorithm)
+			r.Algorithm = policy.Whom{Subject: r.Subject}.Algorithm(r.Algorithm)
 		case "mode":
 			err = d.enum(where, i, field, &r.Mode)
 		case "scope":

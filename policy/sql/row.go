@@ -112,6 +112,7 @@ func (r row) rule() policy.Rule {
 	r.enum("subject", &whom)
 	rule.Subject, rule.Only = whom.Subject, whom.Only
 	r.enum("algorithm", &rule.Algorithm)
+	rule.Algorithm = whom.Algorithm(rule.Algorithm)
 	r.enum("mode", &rule.Mode)
 	r.enum("scope", &rule.Scope)
 	r.enum("on_store_loss", &rule.OnStoreLoss)

@@ -94,6 +94,7 @@ func (r *row) rule() policy.Rule {
 		r.wrong(6, "subject", shown(rule.Only)+", which is how it is written")
 	}
 	r.enum(7, "algorithm", &rule.Algorithm)
+	rule.Algorithm = whom.Algorithm(rule.Algorithm)
 	r.enum(8, "mode", &rule.Mode)
 	if !rule.Mode.Limits() {
 		rule.Limit = 0 // the column has to hold something

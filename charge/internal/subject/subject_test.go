@@ -84,8 +84,8 @@ var subjects = []policy.Subject{
 func TestEverySubjectIsTried(t *testing.T) {
 	n := 0
 	for s := policy.Subject(0); ; s++ {
-		if _, err := s.MarshalText(); err != nil {
-			break // there are no more
+		if _, underWay := s.Counts(); underWay {
+			break // there are no more: charge asks for the subject that it counts by
 		}
 		if n++; !slices.Contains(subjects, s) {
 			t.Errorf("subject %v is not among those that are tried here", s)
