@@ -264,3 +264,38 @@ func TestPlacesAllocateNothing(t *testing.T) {
 		t.Errorf("a request under way allocates %v times, want 0", n)
 	}
 }
+
+// BenchmarkUnderWay is a request by one rule: of a rate; by how many are under way, which never end, as they are within
+// the time that a place is kept; and such that each ends.
+func BenchmarkUnderWay(b *testing.B) {
+	ctx, r := context.Background(), request("GET", "/a")
+	b.Run("rate", func(b *testing.B) {
+		p := newProcess(b, newStore(b), "default 1000000000/s")
+		b.ReportAllocs()
+		for b.Loop() {
+			if d, _ := p.Wait(ctx, r); !d.Allowed {
+				b.Fatal(d.Reason)
+			}
+		}
+	})
+	b.Run("decision", func(b *testing.B) {
+		p := newProcess(b, newStore(b), "default 4000000000 at once")
+		b.ReportAllocs()
+		for b.Loop() {
+			if d := p.Check(ctx, r); !d.Allowed {
+				b.Fatal(d.Reason)
+			}
+		}
+	})
+	b.Run("with its end", func(b *testing.B) {
+		p := newProcess(b, newStore(b), "default 1000 at once")
+		b.ReportAllocs()
+		for b.Loop() {
+			made, d := p.begin(r)
+			if !d.Allowed {
+				b.Fatal(d.Reason)
+			}
+			p.end(b, made)
+		}
+	})
+}

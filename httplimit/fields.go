@@ -317,6 +317,14 @@ func (version Draft) render(rule policy.Rule) *rendered {
 	r := &rendered{Rule: rule, name: string(appendName(nil, rule.Title()))}
 	terms, err := rule.Refusal.Terms()
 	r.hidden = err == nil && terms != nil && terms.Hidden
+	if rule.Algorithm == policy.Concurrency {
+		// A quota of requests under way has a unit, and no window (-08 §3.1.2). Before there were units it is not told.
+		r.hidden = r.hidden || version >= Draft07
+		r.policy = r.name + ";q=" + strconv.FormatInt(rule.Limit, 10) + `;qu="concurrent-requests"`
+		r.named = strconv.FormatInt(rule.Limit, 10) + ";name=" + r.name
+		r.reserved, r.partition = r.policy, r.name+divides(&rule)
+		return r
+	}
 	window := ";w=" + strconv.FormatInt(rate.Seconds(rule.Per), 10)
 	r.policy = strconv.FormatInt(rule.Limit, 10) + window
 	r.named = r.policy + ";name=" + r.name
@@ -338,7 +346,7 @@ func divides(rule *policy.Rule) string {
 	if rule.Endpoint != policy.All && rule.Endpoint != policy.UnknownEndpoint {
 		by = ";headgate-endpoint"
 	}
-	switch rule.Subject {
+	switch subject, _ := rule.Subject.Counts(); subject {
 	case policy.SubjectEndpoint:
 		return by
 	case policy.SubjectPrincipalIP:
@@ -346,7 +354,8 @@ func divides(rule *policy.Rule) string {
 	case policy.SubjectIdentifierIP:
 		return by + ";headgate-identifier;headgate-ip"
 	}
-	return by + ";headgate-" + rule.Subject.String()
+	subject, _ := rule.Subject.Counts()
+	return by + ";headgate-" + subject.String()
 }
 
 // Fields returns what RateLimit and RateLimit-Policy say of one limit by Draft10, an item each: for those who
@@ -428,7 +437,7 @@ func (h *handler) setLegacy(header http.Header, d *headgate.Decision, rule *rend
 		limit += ", " + h.policies(d, rule, func(r *rendered) string { return r.named })
 	}
 	header[legacyLimit], header[legacyRemaining] = []string{limit}, []string{strconv.FormatInt(got.Remaining, 10)}
-	header[legacyReset] = []string{h.options.reset(got.ResetAfter)}
+	header[legacyReset] = []string{h.options.reset(max(got.ResetAfter, got.RetryAfter))}
 	header[legacyStrategy] = []string{rule.Algorithm.String()}
 }
 

@@ -311,7 +311,7 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 // lacks says what else it takes to name the bucket of a subject, or "". What a
 // request lacks is replaced by its address, so an address names it as well.
 func (k knowledge) lacks(s policy.Subject) string {
-	switch s {
+	switch s, _ := s.Counts(); s {
 	case policy.SubjectEndpoint:
 		return ""
 	case policy.SubjectPrincipal:
@@ -333,8 +333,9 @@ func (k knowledge) lacksNamed(r *policy.Rule, named map[string]string) string {
 	if !r.Subject.Named() {
 		return k.lacks(r.Subject)
 	}
-	_, known := named[r.Only]
-	return needs(known || k.claims && r.Subject == policy.SubjectClaim, "a value of "+r.Only)
+	_, known := named[r.Whose()]
+	of, _ := r.Subject.Counts()
+	return needs(known || k.claims && of == policy.SubjectClaim, "a value of "+r.Whose())
 }
 
 func needs(known bool, what string) string {

@@ -41,6 +41,9 @@ func (r *Rule) SubjectText() string {
 	return r.Subject.String()
 }
 
+// Whose says who shares a bucket: SubjectText, without that requests under way are counted, which Rate says.
+func (r *Rule) Whose() string { return strings.TrimPrefix(r.SubjectText(), inFlightOf) }
+
 // SetSubject reads what SubjectText writes: "ip", "ip:192.0.2.0/24", "token:alice". Networks are written in one
 // way: without host bits, and an address alone without its length.
 func (r *Rule) SetSubject(written string) error {

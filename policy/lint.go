@@ -110,7 +110,7 @@ const (
 // checkConcurrency reports what is wrong with a rule that limits how many requests are under way, and whether it can be
 // compiled.
 func (c *ruleCheck) checkConcurrency(r *Rule, sound bool, wrong func(field, value, want string)) bool {
-	of, underWay := r.Subject.Counts()
+	_, underWay := r.Subject.Counts()
 	switch {
 	case !underWay:
 		sound = false
@@ -120,10 +120,7 @@ func (c *ruleCheck) checkConcurrency(r *Rule, sound bool, wrong func(field, valu
 		sound = false
 		wrong("algorithm", text(r.Algorithm.String()), text(concurrencyText)+
 			" or none, because subject "+r.SubjectText()+" counts requests under way; or subject "+
-			text(strings.TrimPrefix(r.SubjectText(), inFlightOf)))
-	case of == SubjectIdentifier || of == SubjectIdentifierIP:
-		sound = false
-		wrong("subject", text(r.SubjectText()), "another one, because an identifier is what a request tries to be")
+			text(r.Whose()))
 	}
 	if per := r.Per; per > time.Second && (per < shortestKept || per > longestKept) {
 		sound = false

@@ -34,10 +34,7 @@ type compiledLimit struct {
 func (n *numbering) limit(r *Rule) (rate.Limit, compiledLimit) {
 	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: n.o.BurstOf(r), Algorithm: r.Algorithm.Counts()}
 	if _, underWay := r.Subject.Counts(); underWay {
-		l.Algorithm, l.Burst = Concurrency.Counts(), r.Limit
-		if l.Per <= time.Second {
-			l.Per = defaultKept
-		}
+		l.Algorithm, l.Burst, l.Per = Concurrency.Counts(), r.Limit, r.Kept()
 	}
 	if l.Per == 0 {
 		l.Per = time.Second

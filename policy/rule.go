@@ -86,8 +86,21 @@ func (r Rule) Title() string {
 		return printable(r.Endpoint + " of " + r.Only)
 	case r.Subject == SubjectPrincipal:
 		return printable(r.Endpoint)
+	case r.Subject == SubjectPrincipal.InFlight():
+		return printable(r.Endpoint + " at once")
+	case r.Subject >= inFlight:
+		return printable(r.Endpoint + " at once per " + r.Whose())
 	}
 	return printable(r.Endpoint + " per " + r.SubjectText())
+}
+
+// Kept is for how long the place of a request under way is kept that nobody says is under way still, of a rule that counts
+// those (Concurrency): Per, or 30 seconds where it says none, or the second that a table says for it.
+func (r Rule) Kept() time.Duration {
+	if r.Per <= time.Second {
+		return defaultKept
+	}
+	return r.Per
 }
 
 // Rate reports the limit for people: "5 per 1s", "100 per 1h", "20 at once", "-" for none.

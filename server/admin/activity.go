@@ -209,7 +209,7 @@ func notes(list []policy.Rule) []string {
 	texts := []string{}
 	for _, r := range list {
 		var text string
-		switch r.Subject {
+		switch of, _ := r.Subject.Counts(); of {
 		case policy.SubjectPath:
 			text = "Values in paths are not remembered: all that a caller asked for meets one bucket, where the " +
 				"rule counts by " + r.SubjectText() + "."

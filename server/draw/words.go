@@ -14,13 +14,13 @@ import (
 // about is the limit of a rule for people.
 func about(r policy.Rule) string {
 	text := r.Rate()
-	if r.Algorithm.Counts().Drains() {
+	if r.Algorithm.Counts().Drains() { // or a limit has no burst beside it
 		text += ", burst " + count(r.Burst)
 	}
-	if r.Algorithm != policy.TokenBucket {
+	if r.Algorithm != policy.TokenBucket && r.Algorithm != policy.Concurrency {
 		text += ", as a " + r.Algorithm.String()
 	}
-	return text + " for each " + r.SubjectText()
+	return text + " for each " + r.Whose()
 }
 
 // sentence says what the picture comes to.
@@ -32,6 +32,9 @@ func (p *Picture) sentence() string {
 		rest += ", one every " + span(seconds(p.EachSeconds))
 	}
 	switch {
+	case r.Algorithm == policy.Concurrency:
+		return fmt.Sprintf("%s under way at once, however long each takes; the place of one whose process has died is "+
+			"free again after %s.", limit, span(r.Kept()))
 	case r.Algorithm.OnCalendar():
 		return fmt.Sprintf("%s in each %s of the calendar of %s, all at once if the caller likes, and %s more as "+
 			"soon as the next one begins; what is not used by then is lost.",

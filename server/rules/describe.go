@@ -101,13 +101,13 @@ type field struct {
 
 func fields(r policy.Rule) []field {
 	limit := strconv.FormatInt(r.Limit, 10)
-	if r.Per > time.Second || !r.Mode.Limits() {
+	if r.Per > time.Second || !r.Mode.Limits() || r.Algorithm == policy.Concurrency {
 		limit = r.Rate()
 	}
 	return []field{
 		{"limit", limit, !r.Mode.Limits()},
 		whole("burst", r.Burst),
-		{"algorithm", r.Algorithm.String(), r.Algorithm == policy.TokenBucket},
+		{"algorithm", r.Algorithm.String(), r.Algorithm == policy.TokenBucket || r.Algorithm == policy.Concurrency},
 		{"mode", r.Mode.String(), r.Mode == policy.Enforce},
 		whole("enforce_percent", r.EnforcePercent),
 		{"scope", r.Scope.String(), r.Scope == policy.Local},

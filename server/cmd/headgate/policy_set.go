@@ -68,6 +68,7 @@ documents. A running gateway acts on the change within a second.`,
 			if err != nil {
 				return usageError{err}
 			}
+			rule.Algorithm = policy.Whom{Subject: rule.Subject}.Algorithm(rule.Algorithm)
 			rule.Name = name
 			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
 			return changeRules(cmd, &from, alone, func(ctx context.Context, db editor, o policy.CompileOptions) error {
@@ -108,8 +109,9 @@ documents. A running gateway acts on the change within a second.`,
 		"for how many of a hundred subjects the rule denies; for the others it is in shadow")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
 	flags.StringVar(&algorithm, "algorithm", "token_bucket", "how the limit is counted: token_bucket, leaky_bucket "+
-		"(holds requests back until their turn), fixed_window, sliding_window, sliding_log, or calendar:ZONE for "+
-		"the day (--per 24h), week (168h) or month (720h) of a time zone")
+		"(holds requests back until their turn), fixed_window, sliding_window, sliding_log, calendar:ZONE for "+
+		"the day (--per 24h), week (168h) or month (720h) of a time zone, or concurrency (which a --subject behind "+
+		"in_flight: is, with LIMIT requests under way at once)")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "",
 		"make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
@@ -281,10 +283,10 @@ func sentence(r policy.Rule) string {
 	if r.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", r.Burst)
 	}
-	if r.Algorithm != policy.TokenBucket {
+	if r.Algorithm != policy.TokenBucket && r.Algorithm != policy.Concurrency {
 		text += ", as a " + r.Algorithm.String()
 	}
-	text += " for each " + r.SubjectText() + ofTenant(r)
+	text += " for each " + r.Whose() + ofTenant(r)
 	if r.Scope != policy.Local {
 		text += ", scope " + r.Scope.String()
 	}
