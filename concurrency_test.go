@@ -50,7 +50,9 @@ func newStore(t testing.TB) *memory.Store {
 func newProcess(t testing.TB, store bucket.Store, rules ...string) *process {
 	t.Helper()
 	way := &line{Store: store}
-	lim, err := headgate.New(headgate.Options{Rules: rules, Buckets: way, Keys: key.NewLasting([16]byte{1}), Now: time.Now})
+	lim, err := headgate.New(headgate.Options{
+		Rules: rules, Buckets: way, Keys: key.NewLasting([16]byte{1}), Now: time.Now,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +93,8 @@ func TestRequestsUnderWay(t *testing.T) {
 		}
 		for _, v := range d.Verdicts() {
 			if v.Rule != binding.Rule && v.Outcome.Remaining != 98 {
-				t.Errorf("the rate has %d left, want 98: a request that finds no place takes no token", v.Outcome.Remaining)
+				t.Errorf("the rate has %d left, want 98: a request that finds no place takes no token",
+					v.Outcome.Remaining)
 			}
 		}
 		time.Sleep(10 * time.Minute) // they stay under way, however long
@@ -138,8 +141,8 @@ func TestADeniedRateTakesNoPlace(t *testing.T) {
 	})
 }
 
-// TestTheKilledGiveTheirPlacesBack: nobody settles for a process that was killed, and its places are free after the time
-// that the rule keeps them.
+// TestTheKilledGiveTheirPlacesBack: nobody settles for a process that was killed, and its places are free
+// after the time that the rule keeps them.
 func TestTheKilledGiveTheirPlacesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -187,8 +190,9 @@ func TestMessagesAreNotUnderWay(t *testing.T) {
 	})
 }
 
-// TestRandomRequestsUnderWay has requests of three processes begin and end at random, and the processes be killed, beside
-// a list of who is under way. A request passes if a place is surely free, and never if none is.
+// TestRandomRequestsUnderWay has requests of three processes begin and end at random, and the processes be
+// killed, beside a list of who is under way. A request passes if a place is surely free, and never if none
+// is.
 func TestRandomRequestsUnderWay(t *testing.T) {
 	const limit, kept = 7, 30 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -218,7 +222,8 @@ func TestRandomRequestsUnderWay(t *testing.T) {
 				case d.Allowed && len(alive) >= limit:
 					t.Fatalf("seed %d, step %d: one passes beside %d", seed, step, len(alive))
 				case !d.Allowed && len(alive)+doubt < limit:
-					t.Fatalf("seed %d, step %d: %v beside %d, and %d that may be lost", seed, step, d.Reason, len(alive), doubt)
+					t.Fatalf("seed %d, step %d: %v beside %d, and %d that may be lost", seed, step, d.Reason,
+						len(alive), doubt)
 				case d.Allowed:
 					alive = append(alive, running{p, made})
 				}

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate-io/headgate/reservation"
 )
 
-// UntilSettled is the timeout for Reserve and its like of callers who settle for certain, as by a defer: the reservation
-// does not expire, and once it is settled it is forgotten.
+// UntilSettled is the timeout for Reserve and its like of callers who settle for certain, as by a defer:
+// the reservation does not expire, and once it is settled it is forgotten.
 const UntilSettled = reservation.UntilSettled
 
 // Reservation is a cost that was taken before it is known; see Reserve.
@@ -180,7 +180,8 @@ func (l *Limiter) renew() (any bool) {
 		now := l.clock.Now()
 		set, _ := l.rules(now)
 		// One that fails is due again the next time, and a place that is lost in the end is another's.
-		_ = l.planner.Renew(context.Background(), l.buckets, r, charge.Settlement{Set: set, Now: now, Wall: l.clock.Wall(now)})
+		_ = l.planner.Renew(context.Background(), l.buckets, r,
+			charge.Settlement{Set: set, Now: now, Wall: l.clock.Wall(now)})
 	}
 	return len(receipts) > 0
 }

@@ -80,7 +80,8 @@ type Charge struct {
 	// as well. It is asked once, for both.
 	Joined bool
 
-	// Concurrent says that it takes a place among the requests under way, which is given back when the request is no more.
+	// Concurrent says that it takes a place among the requests under way, which is given back when the
+	// request is no more.
 	Concurrent bool
 
 	Place int           // of its take in Plan.Takes
@@ -463,12 +464,13 @@ func sameBucket(takes []bucket.Take, k key.Key) int {
 	return -1
 }
 
-// soon is when a request may try again that found too many under way: nobody knows when one of them ends. What has whole
-// seconds says one.
+// soon is when a request may try again that found too many under way: nobody knows when one of them ends.
+// What has whole seconds says one.
 const soon = time.Second
 
-// Estimate changes what buckets of requests under way say of times, which is when places come back of processes that have
-// died: a request that was denied may come again soon, and one that was not is told of no time.
+// Estimate changes what buckets of requests under way say of times, which is when places come back of
+// processes that have died: a request that was denied may come again soon, and one that was not is told of
+// no time.
 func (p *Plan) Estimate() {
 	for i := range p.Charges {
 		c := &p.Charges[i]

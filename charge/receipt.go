@@ -163,8 +163,9 @@ func (pl *Planner) Release(ctx context.Context, buckets bucket.Store, r *Receipt
 	return err
 }
 
-// Renew has the places of a receipt among the requests under way count from now on, those that have counted for a third
-// of the time that they are kept for. A place that cannot be renewed in time is taken by others, and its request goes on.
+// Renew has the places of a receipt among the requests under way count from now on, those that have
+// counted for a third of the time that they are kept for. A place that cannot be renewed in time is taken
+// by others, and its request goes on.
 func (pl *Planner) Renew(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

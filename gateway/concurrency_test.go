@@ -15,8 +15,8 @@ import (
 	"github.com/headgate-io/headgate/gateway"
 )
 
-// TestPlacesOfAllAnswersComeBack: a request takes its place for as long as its answer runs, and gives it back however that
-// ends: whole, broken off by the API or by the client, or as a WebSocket.
+// TestPlacesOfAllAnswersComeBack: a request takes its place for as long as its answer runs, and gives it
+// back however that ends: whole, broken off by the API or by the client, or as a WebSocket.
 func TestPlacesOfAllAnswersComeBack(t *testing.T) {
 	hang := make(chan struct{})
 	api := newAPI(t, func(w http.ResponseWriter, r *http.Request) {

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate-io/headgate/httplimit"
 )
 
-// TestPlacesComeBackFromHandlersThatPanic: the place of a request is free again when its handler has panicked, and while it
-// runs it is taken, in each way in which a request may pay afterwards.
+// TestPlacesComeBackFromHandlersThatPanic: the place of a request is free again when its handler has
+// panicked, and while it runs it is taken, in each way in which a request may pay afterwards.
 func TestPlacesComeBackFromHandlersThatPanic(t *testing.T) {
 	for name, o := range map[string]httplimit.Options{
 		"": {}, "paid by what it cost": {Reserve: &httplimit.Reserve{Field: httplimit.CostField}},

@@ -95,7 +95,8 @@ func (r *Rule) SetSubject(written string) error {
 // setInFlight is SetSubject for requests under way.
 func (r *Rule) setInFlight(written, of string) error {
 	var base Rule
-	if err := base.SetSubject(of); err != nil || base.Only != "" && !base.Subject.Named() || strings.HasPrefix(of, inFlightOf) {
+	if err := base.SetSubject(of); err != nil || base.Only != "" && !base.Subject.Named() ||
+		strings.HasPrefix(of, inFlightOf) {
 		return Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: wantSubject}
 	}
 	r.Subject, r.Only, r.Algorithm = base.Subject.InFlight(), "", Concurrency

@@ -133,7 +133,8 @@ func (c *ruleCheck) checkConcurrency(r *Rule, sound bool, wrong func(field, valu
 	}
 	if r.CountWhen != "" {
 		sound = false
-		wrong("count_when", text(string(r.CountWhen)), "none, because a request is under way whatever its answer will be")
+		wrong("count_when", text(string(r.CountWhen)),
+			"none, because a request is under way whatever its answer will be")
 	}
 	return sound
 }

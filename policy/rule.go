@@ -94,8 +94,9 @@ func (r Rule) Title() string {
 	return printable(r.Endpoint + " per " + r.SubjectText())
 }
 
-// Kept is for how long the place of a request under way is kept that nobody says is under way still, of a rule that counts
-// those (Concurrency): Per, or 30 seconds where it says none, or the second that a table says for it.
+// Kept is for how long the place of a request under way is kept that nobody says is under way still, of a
+// rule that counts those (Concurrency): Per, or 30 seconds where it says none, or the second that a table
+// says for it.
 func (r Rule) Kept() time.Duration {
 	if r.Per <= time.Second {
 		return defaultKept

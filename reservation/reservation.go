@@ -22,8 +22,8 @@ const (
 	MaxTimeout = 24 * time.Hour
 )
 
-// UntilSettled is the timeout of a reservation that is settled for certain, as by a defer. It does not expire, and once it
-// is settled it is forgotten.
+// UntilSettled is the timeout of a reservation that is settled for certain, as by a defer. It does not
+// expire, and once it is settled it is forgotten.
 const UntilSettled time.Duration = math.MinInt64
 
 // Timeout is the timeout that is asked for, within those bounds.
