@@ -26,6 +26,10 @@ type Request struct {
 	// client may write any method in its request line.
 	Message bool
 
+	// UnderWay says that the request is served already, and asks for more than it has paid: it takes no
+	// other place among the requests under way (policy.Concurrency).
+	UnderWay bool
+
 	// Target is the raw request target in origin form, path and query, as it
 	// stood on the wire: "/v1/items/a%20b?x=1". A door that has only a parsed
 	// or cleaned path gives up the guarantee that the limiter and the server

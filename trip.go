@@ -109,7 +109,8 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true
 	}
-	p.Identifier, p.Unparsable, p.Target, p.Message = r.Identifier, r.Unparsable, r.Target, r.Message
+	p.Identifier, p.Unparsable, p.Target = r.Identifier, r.Unparsable, r.Target
+	p.UnderWay = r.Message || r.UnderWay
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
 	if reason, settled := t.access(); settled {
 		return reason, reason == Exempt, true

@@ -44,7 +44,7 @@ type Request struct {
 	Named map[string]string
 
 	Cost     int64 // tokens
-	Message  bool  // it is one of an exchange that is under way already
+	UnderWay bool  // it belongs to an exchange that is under way already
 	Fallback bool  // Set.Fallback applies as well
 }
 
@@ -210,7 +210,7 @@ func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool 
 	p.as(principal, who)
 	p.first, p.from = len(p.Charges), len(p.Takes)
 	p.applied = p.Set.ResolveFor(p.applied[:0], p.Wall, p.Match, who.Project, who.Tier, p)
-	if p.Message && p.Set.LimitsConcurrency() {
+	if p.UnderWay && p.Set.LimitsConcurrency() {
 		p.applied = slices.DeleteFunc(p.applied, func(a policy.Applied) bool { return p.Set.Terms(a.Rule).Concurrent })
 	}
 	ruled := len(p.applied) > 0

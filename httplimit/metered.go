@@ -187,7 +187,7 @@ func (t *tab) write(p []byte) error {
 
 func (t *tab) take(cost int64) bool {
 	r := t.request
-	r.Cost = cost
+	r.Cost, r.UnderWay = cost, true
 	made, d := t.lim.Reserve(t.ctx, r, t.reserve.Timeout)
 	if !d.Allowed {
 		return false
