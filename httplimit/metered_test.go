@@ -57,12 +57,13 @@ type budget struct {
 }
 
 // serveModel serves a model behind a budget of tokens an hour for each address.
-func serveModel(t *testing.T, m http.Handler, tokens int64, o llm.EstimatorOptions, cut bool) *budget {
+func serveModel(t *testing.T, m http.Handler, tokens int64, o llm.EstimatorOptions, cut bool,
+	rules ...string) *budget {
 	t.Helper()
 	b := &budget{ended: make(chan struct{}, 1000)}
 	b.now.Store(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC).UnixNano())
 	lim, err := headgate.New(headgate.Options{
-		Rules: []string{fmt.Sprintf("POST /v1/chat/completions %d/h", tokens), "default 100000/s"},
+		Rules: append(rules, fmt.Sprintf("POST /v1/chat/completions %d/h", tokens), "default 100000/s"),
 		Now:   func() time.Time { return time.Unix(0, b.now.Load()) },
 	})
 	if err != nil {
@@ -329,5 +330,23 @@ func TestNewMetersNamesEveryFault(t *testing.T) {
 	}
 	if _, err := httplimit.NewMeters(httplimit.MeterOptions{}); err == nil {
 		t.Error("no table: nil error, want one")
+	}
+}
+
+// What an answer takes more of its budget while it runs is for a request that is under way already, so
+// it takes no place beside its own.
+func TestAMeteredAnswerHasOnePlace(t *testing.T) {
+	const words = 500
+	b := serveModel(t, &model{words: words, input: 3, usage: true}, 100000, llm.EstimatorOptions{}, true,
+		"POST /v1/chat/completions 1 at once")
+	for range 2 {
+		status, answer, err := b.ask(prompt(10))
+		if n := strings.Count(answer, "abc"); status != http.StatusOK || err != nil || n != words {
+			t.Fatalf("%d with %d words and %v, want 200 with %d", status, n, err, words)
+		}
+		<-b.ended
+	}
+	if s := b.lim.Reservations(); s.Outstanding != 0 {
+		t.Errorf("%d reservations are outstanding", s.Outstanding)
 	}
 }
