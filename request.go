@@ -27,7 +27,8 @@ type Request struct {
 	Message bool
 
 	// UnderWay says that the request is served already, and asks for more than it has paid: it takes no
-	// other place among the requests under way (policy.Concurrency).
+	// other place among the requests under way (policy.Concurrency), and counts as no other one where
+	// requests are counted (policy.CountsRequests).
 	UnderWay bool
 
 	// Target is the raw request target in origin form, path and query, as it

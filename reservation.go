@@ -102,7 +102,7 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 	}
 	t.decision.Allowed, t.decision.Reason = false, Abandoned
 	// What cannot be given back stays taken until it has drained.
-	_, _ = l.Settle(context.WithoutCancel(ctx), made.ID, 0)
+	_, _ = l.settle(context.WithoutCancel(ctx), made.ID, Answer{}, true)
 	return Reservation{}, t.decision, ctx.Err()
 }
 
@@ -221,7 +221,7 @@ func (l *Limiter) Reservations() reservation.Stats { return l.reservations.Stats
 // was to give back and did not answer for is not among that: it may have been
 // given.
 func (l *Limiter) Settle(ctx context.Context, id reservation.ID, actual int64) (reservation.Settlement, error) {
-	return l.SettleAnswer(ctx, id, Answer{Actual: actual})
+	return l.settle(ctx, id, Answer{Actual: actual}, false)
 }
 
 // Answer is what a request came to that was reserved for.
@@ -245,6 +245,11 @@ type Answer struct {
 // SettleAnswer is Settle for rules that do not count every request. It gives back what this
 // reservation took and nothing of what others did.
 func (l *Limiter) SettleAnswer(ctx context.Context, id reservation.ID, a Answer) (reservation.Settlement, error) {
+	return l.settle(ctx, id, a, false)
+}
+
+// settle is SettleAnswer. Void says that the request was never served.
+func (l *Limiter) settle(ctx context.Context, id reservation.ID, a Answer, void bool) (reservation.Settlement, error) {
 	if a.Actual < 0 {
 		return reservation.Settlement{}, fmt.Errorf("actual is %d, want 0 or more", a.Actual)
 	}
@@ -260,6 +265,7 @@ func (l *Limiter) SettleAnswer(ctx context.Context, id reservation.ID, a Answer)
 	s.Actual = a.Actual
 	s.Uncharged, err = l.planner.Settle(ctx, l.buckets, taken, charge.Settlement{
 		Set: set, Now: now, Wall: l.clock.Wall(now), Actual: a.Actual, Forgiven: a.Forgiven, Status: a.Status,
+		Void: void,
 	})
 	if err != nil {
 		l.reservations.Release(id)

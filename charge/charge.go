@@ -45,6 +45,7 @@ type Request struct {
 
 	Cost     int64 // tokens
 	UnderWay bool  // it belongs to an exchange that is under way already
+	Further  bool  // and pays more for a request of it that was counted
 	Fallback bool  // Set.Fallback applies as well
 }
 
@@ -89,6 +90,7 @@ type Charge struct {
 	As    policy.RuleID // for Larger, the rule of the larger tier
 
 	id    uint64 // Terms.ID of the rule that the bucket is named by
+	one   bool   // it takes one token at most, whatever the request costs
 	moved int64  // for Earlier, when the project had moved last
 }
 
@@ -210,10 +212,13 @@ func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool 
 	p.as(principal, who)
 	p.first, p.from = len(p.Charges), len(p.Takes)
 	p.applied = p.Set.ResolveFor(p.applied[:0], p.Wall, p.Match, who.Project, who.Tier, p)
-	if p.UnderWay && p.Set.LimitsConcurrency() {
-		p.applied = slices.DeleteFunc(p.applied, func(a policy.Applied) bool { return p.Set.Terms(a.Rule).Concurrent })
+	if p.UnderWay && p.Set.LimitsConcurrency() || p.Further && p.Set.LimitsRequests() {
+		p.applied = slices.DeleteFunc(p.applied, func(a policy.Applied) bool {
+			terms := p.Set.Terms(a.Rule)
+			return terms.Concurrent && p.UnderWay || terms.PerRequest && p.Further
+		})
 	}
-	ruled := len(p.applied) > 0
+	ruled := len(p.applied) > 0 || p.Further
 	if p.Fallback {
 		if rule, ok := p.Set.Fallback(); ok {
 			p.applied = append(p.applied, rule)
@@ -324,7 +329,7 @@ func (pl *Planner) name(p *Plan) {
 			kind = Unreadable
 		}
 		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal),
-			Place: p.from + i, id: terms.ID, Concurrent: terms.Concurrent}
+			Place: p.from + i, id: terms.ID, Concurrent: terms.Concurrent, one: terms.Concurrent || terms.PerRequest}
 		var window rate.Shape
 		if terms.Calendar {
 			window = pl.calendarWindow(p, a.Rule, &terms)
@@ -348,9 +353,10 @@ func (pl *Planner) name(p *Plan) {
 			take.Before = terms.Before
 		}
 		take.Cost, take.Shadow, take.MaxWait = p.Cost, a.Shadow, 0
-		if terms.Concurrent {
-			take.Cost, p.Concurrent = min(p.Cost, 1), true
+		if p.Charges[p.first+i].one {
+			take.Cost = min(p.Cost, 1)
 		}
+		p.Concurrent = p.Concurrent || terms.Concurrent
 		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	pl.Allowances.apply(p.Now, p.Takes[p.from:], &p.pasts)
@@ -532,7 +538,7 @@ func (p *Plan) SetCost(cost int64) {
 	for i := range p.Charges {
 		c := &p.Charges[i]
 		take := &p.Takes[c.Place]
-		if take.Cost = cost; c.Concurrent {
+		if take.Cost = cost; c.one {
 			take.Cost = min(cost, 1)
 		}
 	}

@@ -34,7 +34,7 @@ func (pl *Planner) guardLarger(p *Plan, named int) {
 		take := bucket.Take{
 			Since:  g.Since,
 			Before: g.Before,
-			Cost:   p.Cost,
+			Cost:   own.Cost,
 			Shape:  g.Shape,
 			Tag:    own.Tag,
 			Reach:  own.Reach,
@@ -57,7 +57,7 @@ func (pl *Planner) guardEarlier(p *Plan, named int) {
 		own, terms := &p.Takes[p.from+g.Of], p.Set.Terms(p.applied[g.Of].Rule)
 		p.moves = append(p.moves, [2]rate.Past{})
 		take := bucket.Take{
-			Key: pl.guardKey(p, g, false), Since: g.Since, Before: g.Past(&p.moves[len(p.moves)-1]), Cost: p.Cost,
+			Key: pl.guardKey(p, g, false), Since: g.Since, Before: g.Past(&p.moves[len(p.moves)-1]), Cost: own.Cost,
 			Shape: g.Shape.Grow(own.Shape.Burst() - terms.Shape.Burst()), // by an allowance
 			Tag:   own.Tag, Reach: own.Reach,
 		}
@@ -78,6 +78,7 @@ func (pl *Planner) guardEarlier(p *Plan, named int) {
 func (p *Plan) add(g *policy.Guard, c Charge, take bucket.Take) {
 	c.Applied, c.Principal = p.applied[g.Of], uint8(p.principal)
 	c.Of, c.Place = p.first+g.Of, len(p.Takes)
+	c.one = p.Charges[c.Of].one
 	p.Charges = append(p.Charges, c)
 	p.Takes = append(p.Takes, take)
 }

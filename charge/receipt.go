@@ -46,6 +46,8 @@ type item struct {
 	reach bucket.Reach
 	shape rate.Shape
 	units int64
+	cost  int64 // tokens that are units
+	one   bool  // one at most, whatever the request costs
 
 	moved int64 // of Earlier, when the project had moved last
 
@@ -84,6 +86,7 @@ func (p *Plan) Receipt(r *Receipt) {
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
 			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
+			cost: take.Cost, one: c.one,
 			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now,
 		})
 	}
@@ -127,7 +130,8 @@ type Settlement struct {
 	// rules of the endpoint alone count none of them, but those that say themselves which answers
 	// count
 	Forgiven bool
-	Status   int // of the answer, for rules that count only some; 0 if it is not known, and counts
+	Status   int  // of the answer, for rules that count only some; 0 if it is not known, and counts
+	Void     bool // the request was never served: rules that count requests count it no more
 }
 
 // due is how many tokens a bucket counts in the end.
@@ -139,6 +143,9 @@ func (s *Settlement) due(it *item) int64 {
 		}
 	case s.Forgiven && !it.every:
 		return 0
+	}
+	if it.one && !s.Void {
+		return it.cost
 	}
 	return s.Actual
 }
@@ -197,7 +204,7 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 		it := &r.items[i]
 		due := s.due(it)
 		switch {
-		case it.corrected, !it.concurrent && (renew || due == r.Cost):
+		case it.corrected, !it.concurrent && (renew || due == it.cost):
 			continue
 		case renew && s.Now-it.since < it.shape.Tick/3:
 			continue
@@ -213,7 +220,7 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 		c, ok := pl.correction(r, it, s, inForce, due)
 		if !ok {
 			if !it.concurrent {
-				r.uncharged = max(r.uncharged, due-r.Cost)
+				r.uncharged = max(r.uncharged, due-it.cost)
 			}
 			continue
 		}
@@ -258,7 +265,7 @@ func correct(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, c 
 	}
 	it.corrected = true
 	if c.Units > 0 {
-		r.uncharged = max(r.uncharged, s.Actual-r.Cost-r.moved[0]/c.Shape.Unit)
+		r.uncharged = max(r.uncharged, s.Actual-it.cost-r.moved[0]/c.Shape.Unit)
 	}
 	return nil
 }
@@ -295,11 +302,11 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			}
 			return c, true
 		}
-		if actual > r.Cost {
-			c.Units = c.Shape.UnitsSaturating(actual - r.Cost)
+		if actual > it.cost {
+			c.Units = c.Shape.UnitsSaturating(actual - it.cost)
 			return c, true
 		}
-		back := it.shape.UnitsSaturating(r.Cost - actual)
+		back := it.shape.UnitsSaturating(it.cost - actual)
 		c.Units, c.Charged = -bucket.Unspent(it.shape, c.Shape, it.units, back, r.at, s.Now), r.at
 		c.Left = bucket.Unspent(it.shape, c.Shape, it.units, it.units, r.at, s.Now)
 		if changedTwice(&terms, r.at) || !c.Shape.Algorithm.Drains() && c.Since > r.at {

@@ -41,14 +41,17 @@ func (r *Rule) SubjectText() string {
 	return r.Subject.String()
 }
 
-// Whose says who shares a bucket: SubjectText, without that requests under way are counted, which Rate says.
-func (r *Rule) Whose() string { return strings.TrimPrefix(r.SubjectText(), inFlightOf) }
+// Whose says who shares a bucket: SubjectText, without what is counted, which Rate says.
+func (r *Rule) Whose() string {
+	of, _ := cutCounted(r.SubjectText())
+	return of
+}
 
 // SetSubject reads what SubjectText writes: "ip", "ip:192.0.2.0/24", "token:alice". Networks are written in one
 // way: without host bits, and an address alone without its length.
 func (r *Rule) SetSubject(written string) error {
-	if of, underWay := strings.CutPrefix(written, inFlightOf); underWay {
-		return r.setInFlight(written, of)
+	if of, what := cutCounted(written); what != CountsTokens {
+		return r.setCounting(written, of, what)
 	}
 	kind, value, one := strings.Cut(written, ":")
 	r.Only = ""
@@ -92,18 +95,27 @@ func (r *Rule) SetSubject(written string) error {
 	return nil
 }
 
-// setInFlight is SetSubject for requests under way.
-func (r *Rule) setInFlight(written, of string) error {
+// setCounting is SetSubject where something else than tokens is counted.
+func (r *Rule) setCounting(written, of string, what Counted) error {
 	var base Rule
-	if err := base.SetSubject(of); err != nil || base.Only != "" && !base.Subject.Named() ||
-		strings.HasPrefix(of, inFlightOf) {
+	err := base.SetSubject(of)
+	_, again := base.Subject.Counts()
+	if err != nil || base.Only != "" && !base.Subject.Named() || again != CountsTokens {
 		return Problem{Code: "subject", Rule: -1, Field: "subject", Value: text(written), Want: wantSubject}
 	}
-	r.Subject, r.Only, r.Algorithm = base.Subject.InFlight(), "", Concurrency
-	if base.Only != "" {
-		r.Only = inFlightOf + base.Only
-	}
+	r.Subject, r.Only = base.Subject, base.Only
+	r.count(what)
 	return nil
+}
+
+// count has a rule count something else of the same callers.
+func (r *Rule) count(what Counted) {
+	if r.Subject = r.Subject.Counting(what); r.Only != "" {
+		r.Only = countedTexts[what] + r.Whose()
+	}
+	if what == CountsUnderWay {
+		r.Algorithm = Concurrency
+	}
 }
 
 // The kinds of Rule.Only that name what a limit counts by, and the longest such name in bytes.
@@ -125,7 +137,8 @@ func isSubjectName(s string) bool {
 
 // SubjectName is the parameter or claim that Only names, for Subject.Named.
 func (r *Rule) SubjectName() string {
-	_, name, _ := strings.Cut(strings.TrimPrefix(r.Only, inFlightOf), ":")
+	of, _ := cutCounted(r.Only)
+	_, name, _ := strings.Cut(of, ":")
 	return name
 }
 
@@ -157,7 +170,7 @@ func (w Whom) String() string { return (&Rule{Subject: w.Subject, Only: w.Only})
 // Algorithm is how a rule by this subject counts where it says written: nothing, or token_bucket, for a subject that
 // counts requests under way stands for Concurrency.
 func (w Whom) Algorithm(written Algorithm) Algorithm {
-	if _, underWay := w.Subject.Counts(); underWay && written == TokenBucket {
+	if _, what := w.Subject.Counts(); what == CountsUnderWay && written == TokenBucket {
 		return Concurrency
 	}
 	return written

@@ -171,7 +171,7 @@ func twice(n int64) string {
 // is certain and each caller has a bucket of its own in both.
 func (c *advice) replaces(r *row) (RuleID, bool) {
 	s := c.set
-	if r.who == 0 || r.subject != SubjectPrincipal && r.subject != SubjectPrincipalIP && r.subject != SubjectProject {
+	if r.who == 0 || !ofOneProject(r.subject) {
 		return 0, false
 	}
 	if !r.who.isTier() {

@@ -128,7 +128,10 @@ func (c *review) countsEvery(r *row) bool {
 			continue
 		}
 		for _, w := range []who{r.who, 0} {
-			for subject := range Subject(subjects) {
+			for subject := range Subject(dimensions) {
+				if _, what := subject.Counts(); what == CountsUnderWay {
+					continue
+				}
 				guard, ok := s.of(s.group(n, w), subject)
 				// it is r, or r stands in its place
 				if !ok || subject == r.subject && (n == rowAll) == (r.endpoint == rowAll) {

@@ -296,7 +296,7 @@ func (c *compiler) readRule(i int, at *place) {
 		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
 		algorithm: r.Algorithm, scope: r.Scope,
 	}
-	if _, underWay := r.Subject.Counts(); underWay {
+	if _, what := r.Subject.Counts(); what == CountsUnderWay {
 		made.algorithm = Concurrency
 	}
 	if share := r.EnforcePercent; share > 0 && share < 100 && r.Mode == Enforce {

@@ -199,7 +199,7 @@ func (c *grouping) placeRows() {
 func (c *grouping) placed(i int) RuleID {
 	r, g := &c.rows[i], &c.groups[c.grouped[i]]
 	below := subjectSet(1)<<r.subject - 1
-	before := bits.OnesCount32(uint32(g.lasting&below)) + bits.OnesCount32(uint32(g.temporary&below))
+	before := bits.OnesCount64(uint64(g.lasting&below)) + bits.OnesCount64(uint64(g.temporary&below))
 	if !c.isTemporary(r) && g.temporary&(1<<r.subject) != 0 {
 		before++
 	}

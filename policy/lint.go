@@ -47,7 +47,7 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 		sound = false
 		wrong("burst", number(r.Burst), fmt.Sprintf("1 or more, or none for %d%% of limit", c.o.BurstPercent))
 	}
-	if _, underWay := r.Subject.Counts(); underWay || r.Algorithm == Concurrency {
+	if _, what := r.Subject.Counts(); what == CountsUnderWay || r.Algorithm == Concurrency {
 		sound = c.checkConcurrency(r, sound, wrong)
 	} else if r.Algorithm > Calendar && !r.Algorithm.OnCalendar() {
 		sound = false
@@ -110,11 +110,11 @@ const (
 // checkConcurrency reports what is wrong with a rule that limits how many requests are under way, and whether it can be
 // compiled.
 func (c *ruleCheck) checkConcurrency(r *Rule, sound bool, wrong func(field, value, want string)) bool {
-	_, underWay := r.Subject.Counts()
+	_, what := r.Subject.Counts()
 	switch {
-	case !underWay:
+	case what != CountsUnderWay:
 		sound = false
-		wrong("subject", text(r.SubjectText()), text(inFlightOf+r.SubjectText())+
+		wrong("subject", text(r.SubjectText()), text(countedTexts[CountsUnderWay]+r.Whose())+
 			", because a "+concurrencyText+" counts requests under way, beside the rate of the same callers")
 	case r.Algorithm != Concurrency && r.Algorithm != TokenBucket:
 		sound = false
@@ -325,7 +325,7 @@ type review struct {
 // noteFallback remembers that the document has the rules of last resort, right
 // or wrong.
 func (c *review) noteFallback(r *Rule) {
-	if _, underWay := r.Subject.Counts(); underWay || r.Project != "" || r.Tier != "" || r.Only != "" {
+	if _, what := r.Subject.Counts(); what == CountsUnderWay || r.Project != "" || r.Tier != "" || r.Only != "" {
 		return
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
@@ -427,7 +427,7 @@ func (c *review) check() {
 func (c *review) checkLockout(i int, id RuleID) {
 	s := c.set
 	r := &s.rows[id]
-	if r.subject != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown ||
+	if r.paidBy() != SubjectIdentifier || r.mode != Enforce || !s.live(r, c.wall) || r.endpoint == rowUnknown ||
 		!c.reads(r.endpoint) {
 		return
 	}
@@ -444,7 +444,7 @@ func (c *review) checkLockout(i int, id RuleID) {
 // bucket of somebody else's can be kept empty.
 func (c *review) checkPathAlone(i int, id RuleID) {
 	r := &c.set.rows[id]
-	if r.subject != SubjectPath || r.mode != Enforce || !c.set.live(r, c.wall) || len(c.broken) > 0 ||
+	if r.paidBy() != SubjectPath || r.mode != Enforce || !c.set.live(r, c.wall) || len(c.broken) > 0 ||
 		c.isGuarded(r, SubjectPrincipal, SubjectIP, SubjectSite, SubjectPrincipalIP, SubjectProject) {
 		return
 	}
@@ -453,18 +453,31 @@ func (c *review) checkPathAlone(i int, id RuleID) {
 			"for a value, and has a new budget for each value that it makes up")
 }
 
+// paidBy is by which subject a rule counts what is spent; one that counts requests under way spends nothing.
+func (r *row) paidBy() Subject {
+	of, what := r.subject.Counts()
+	if what == CountsUnderWay {
+		return r.subject
+	}
+	return of
+}
+
 // isGuarded reports whether a rule by one of these subjects, which gives less in the
 // long run, holds wherever r does.
 func (c *review) isGuarded(r *row, by ...Subject) bool {
 	s := c.set
+	_, what := r.subject.Counts()
 	for _, n := range []uint32{r.endpoint, rowDefault, rowAll} {
 		for _, w := range []who{r.who, 0} {
 			for _, subject := range by {
-				guard, ok := s.of(s.group(n, w), subject)
-				if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) &&
-					s.countsAll(&s.rows[guard], r) &&
-					faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
-					return true
+				// A request that costs more than a token counts as one where requests are counted.
+				for _, subject := range []Subject{subject, subject.Counting(what)} {
+					guard, ok := s.of(s.group(n, w), subject)
+					if ok && s.rows[guard].mode == Enforce && s.live(&s.rows[guard], c.wall) &&
+						s.countsAll(&s.rows[guard], r) &&
+						faster(s.limits[r.limit], s.limits[s.rows[guard].limit]) {
+						return true
+					}
 				}
 			}
 		}
@@ -487,7 +500,8 @@ func (c *review) reads(n uint32) bool {
 func (c *review) checkIdentified() {
 	for _, id := range c.o.Identified {
 		if len(c.broken) == 0 && !slices.ContainsFunc(c.set.rows, func(r row) bool {
-			return (r.subject == SubjectIdentifier || r.subject == SubjectIdentifierIP) && c.set.live(&r, c.wall) &&
+			of, _ := r.subject.Counts()
+			return (of == SubjectIdentifier || of == SubjectIdentifierIP) && c.set.live(&r, c.wall) &&
 				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll ||
 					r.endpoint == rowUnknown)
 		}) {

@@ -227,9 +227,10 @@ func (s *Set) EarlierTiers(dst []Guard, now int64, m endpoint.Match, project str
 }
 
 // ofOneProject reports whether all callers that share a bucket are of one
-// project.
+// project. Of requests under way nothing is known of a tier before.
 func ofOneProject(s Subject) bool {
-	return s == SubjectPrincipal || s == SubjectPrincipalIP || s == SubjectProject
+	s, what := s.Counts()
+	return what != CountsUnderWay && (s == SubjectPrincipal || s == SubjectPrincipalIP || s == SubjectProject)
 }
 
 // ruling finds the rule that would be in force for a subject if the project were

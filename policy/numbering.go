@@ -33,7 +33,7 @@ type compiledLimit struct {
 // limit compiles a limit, each different one once.
 func (n *numbering) limit(r *Rule) (rate.Limit, compiledLimit) {
 	l := rate.Limit{Tokens: r.Limit, Per: r.Per, Burst: n.o.BurstOf(r), Algorithm: r.Algorithm.Counts()}
-	if _, underWay := r.Subject.Counts(); underWay {
+	if _, what := r.Subject.Counts(); what == CountsUnderWay {
 		l.Algorithm, l.Burst, l.Per = Concurrency.Counts(), r.Limit, r.Kept()
 	}
 	if l.Per == 0 {

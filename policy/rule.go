@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -86,12 +85,19 @@ func (r Rule) Title() string {
 		return printable(r.Endpoint + " of " + r.Only)
 	case r.Subject == SubjectPrincipal:
 		return printable(r.Endpoint)
-	case r.Subject == SubjectPrincipal.InFlight():
-		return printable(r.Endpoint + " at once")
-	case r.Subject >= inFlight:
-		return printable(r.Endpoint + " at once per " + r.Whose())
 	}
-	return printable(r.Endpoint + " per " + r.SubjectText())
+	title := r.Endpoint
+	of, counted := r.Subject.Counts()
+	switch counted {
+	case CountsUnderWay:
+		title += " at once"
+	case CountsRequests:
+		title += " requests"
+	}
+	if of == SubjectPrincipal {
+		return printable(title)
+	}
+	return printable(title + " per " + r.Whose())
 }
 
 // Kept is for how long the place of a request under way is kept that nobody says is under way still, of a
@@ -104,13 +110,17 @@ func (r Rule) Kept() time.Duration {
 	return r.Per
 }
 
-// Rate reports the limit for people: "5 per 1s", "100 per 1h", "20 at once", "-" for none.
+// Rate reports the limit for people: "5 per 1s", "100 per 1h", "20 at once", "60 requests per 1m", "-" for none.
 func (r Rule) Rate() string {
 	if !r.Mode.Limits() {
 		return "-"
 	}
-	if _, underWay := r.Subject.Counts(); underWay {
-		return strconv.FormatInt(r.Limit, 10) + " at once"
+	limit := strconv.FormatInt(r.Limit, 10)
+	switch _, counted := r.Subject.Counts(); counted {
+	case CountsUnderWay:
+		return limit + " at once"
+	case CountsRequests:
+		limit += " requests"
 	}
 	per := duration(max(r.Per, time.Second))
 	if r.Algorithm.OnCalendar() {
@@ -123,7 +133,7 @@ func (r Rule) Rate() string {
 			per = "month"
 		}
 	}
-	return strconv.FormatInt(r.Limit, 10) + " per " + per
+	return limit + " per " + per
 }
 
 // Enforcement reports for people whom the rule denies: "enforce", "enforce 25%" or
@@ -217,30 +227,47 @@ const (
 	subjects = 11
 )
 
-// inFlight on top of a subject makes it one whose requests under way are counted, and not those of a time: a dimension
-// of its own, so that a rule by it stands beside the rate of the same callers.
-const inFlight = Subject(subjects)
+// Counted is what a rule counts of its subject's requests.
+type Counted uint8
 
-// dimensions is how many subjects there are, those in flight included.
-const dimensions = 2 * subjects
+// What is counted. Each is a dimension of its own: rules that count different things of the same callers stand beside
+// each other.
+const (
+	CountsTokens   Counted = iota // what they cost
+	CountsUnderWay                // how many are under way at once (Concurrency)
+	CountsRequests                // how many there are, whatever each costs
 
-// inFlightOf is before the text of such a subject.
-const inFlightOf = "in_flight:"
+	counteds = 3
+)
 
-// InFlight is the subject of the same callers whose requests under way are counted.
-func (s Subject) InFlight() Subject {
-	if s < inFlight {
-		s += inFlight
-	}
-	return s
+// countedTexts stand before the text of a subject.
+var countedTexts = [counteds]string{"", "in_flight:", "requests:"}
+
+// dimensions is how many subjects there are, by all that is counted of each.
+const dimensions = counteds * subjects
+
+// Counting is the subject of the same callers of whose requests something else is counted.
+func (s Subject) Counting(what Counted) Subject {
+	s, _ = s.Counts()
+	return s + Subject(what)*subjects
 }
 
-// Counts reports whether requests under way are counted (Concurrency), and by which subject.
-func (s Subject) Counts() (of Subject, underWay bool) {
-	if s >= inFlight && s < dimensions {
-		return s - inFlight, true
+// Counts reports what is counted, and by which subject.
+func (s Subject) Counts() (of Subject, what Counted) {
+	if s >= dimensions {
+		return s, CountsTokens
 	}
-	return s, false
+	return s % subjects, Counted(s / subjects)
+}
+
+// cutCounted takes what is counted off the text of a subject.
+func cutCounted(written string) (of string, what Counted) {
+	for what = CountsUnderWay; what < counteds; what++ {
+		if of, ok := strings.CutPrefix(written, countedTexts[what]); ok {
+			return of, what
+		}
+	}
+	return written, CountsTokens
 }
 
 var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier",
@@ -257,32 +284,30 @@ func (s Subject) Named() bool {
 }
 
 // subjectSet is a set of subjects, one bit each.
-type subjectSet uint32
+type subjectSet uint64
 
 // String reports the text that stands in a rule.
 func (s Subject) String() string {
-	if of, underWay := s.Counts(); underWay {
-		return inFlightOf + of.String()
-	}
-	return enumString(uint8(s), "subject", subjectTexts)
+	of, what := s.Counts()
+	return countedTexts[what] + enumString(uint8(of), "subject", subjectTexts)
 }
 
 // MarshalText writes the text that stands in a rule.
 func (s Subject) MarshalText() ([]byte, error) {
-	of, underWay := s.Counts()
+	of, what := s.Counts()
 	written, err := marshalEnum(uint8(of), "subject", subjectTexts)
-	if underWay && err == nil {
-		written = append([]byte(inFlightOf), written...)
+	if err != nil {
+		return nil, err
 	}
-	return written, err
+	return append([]byte(countedTexts[what]), written...), nil
 }
 
 // UnmarshalText reads what MarshalText writes and refuses everything else.
 func (s *Subject) UnmarshalText(text []byte) error {
-	of, underWay := bytes.CutPrefix(text, []byte(inFlightOf))
-	err := unmarshalEnum((*uint8)(s), of, "subject", subjectTexts)
-	if err == nil && underWay {
-		*s = s.InFlight()
+	of, what := cutCounted(string(text))
+	err := unmarshalEnum((*uint8)(s), []byte(of), "subject", subjectTexts)
+	if err == nil {
+		*s = s.Counting(what)
 	}
 	return err
 }

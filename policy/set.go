@@ -51,6 +51,7 @@ type Terms struct {
 	// requests under way are counted: a request takes one token of Shape, which is a sliding log of how long the place
 	// of one is kept that nobody says is still under way
 	Concurrent bool
+	PerRequest bool // a request takes one token of Shape, whatever it costs
 }
 
 // Set is a compiled Document: immutable but for its Number, safe for concurrent use, and free of
@@ -213,11 +214,13 @@ func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, ti
 func (s *Set) Terms(id RuleID) Terms {
 	r := &s.rows[id]
 	more := &s.extras[r.extra]
-	subject, concurrent := r.subject.Counts()
+	subject, counted := r.subject.Counts()
+	concurrent := counted == CountsUnderWay
 	return Terms{
 		Shape: s.shapes[r.limit], ID: r.id, Since: more.since, Before: more.before,
 		Subject: subject, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
 		Calendar: r.algorithm >= Calendar && !concurrent, Concurrent: concurrent,
+		PerRequest: counted == CountsRequests,
 	}
 }
 
@@ -228,7 +231,14 @@ func (s *Set) SubjectName(id RuleID) string {
 }
 
 // LimitsConcurrency reports whether a rule limits how many requests are under way.
-func (s *Set) LimitsConcurrency() bool { return s.present>>subjects != 0 }
+func (s *Set) LimitsConcurrency() bool { return s.counts(CountsUnderWay) }
+
+// LimitsRequests reports whether a rule limits how many requests there are, whatever each costs.
+func (s *Set) LimitsRequests() bool { return s.counts(CountsRequests) }
+
+func (s *Set) counts(what Counted) bool {
+	return s.present>>(subjects*what)&(1<<subjects-1) != 0
+}
 
 // Enforces reports whether a rule denies what a subject, by the bytes that name
 // its bucket, takes above the limit. Where the rule has a percentage, that is

@@ -46,11 +46,8 @@ func ParseRule(text string) (Rule, error) {
 	if err := r.parseWords(rest); err != nil {
 		errs = append(errs, err)
 	}
-	if of, underWay := r.Subject.Counts(); atOnce && !underWay {
-		r.Subject, r.Algorithm = of.InFlight(), Concurrency
-		if r.Only != "" {
-			r.Only = inFlightOf + r.Only
-		}
+	if atOnce {
+		r.count(CountsUnderWay)
 	}
 	if len(errs) > 0 {
 		return Rule{}, fmt.Errorf("rule %q: %w", text, errors.Join(errs...))

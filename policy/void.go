@@ -146,6 +146,15 @@ var wider = [dimensions][]Subject{
 	SubjectClaim:        {SubjectEndpoint},
 }
 
+func init() { // the same of those that count requests, among themselves
+	for subject, others := range wider[:subjects] {
+		for _, other := range others {
+			own := &wider[Subject(subject).Counting(CountsRequests)]
+			*own = append(*own, other.Counting(CountsRequests))
+		}
+	}
+}
+
 // voids reports whether a bucket that counts at least the same requests under
 // rule q is never fuller than the one under rule r.
 func (c *review) voids(q, r *row) bool {

@@ -37,7 +37,8 @@ func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
 	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, "+
 		"principal_ip, project, region, endpoint, identifier, identifier_ip, site, or by name path:PARAMETER or "+
-		"claim:CLAIM; each behind in_flight: for how many are under way at once; of rules that allow or block, "+
+		"claim:CLAIM; each behind in_flight: for how many are under way at once, or requests: for how many there "+
+		"are, whatever each costs; of rules that allow or block, "+
 		"also one network or caller: ip:192.0.2.0/24, api_key:ID, token:ID, certificate:ID or user:ID")
 }
 
