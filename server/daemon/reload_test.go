@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -334,4 +335,64 @@ func unique(text string) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// TestReloadOfServersAmidAnAnswer: an answer that is on its way over TLS, at a server that a reload takes out, comes
+// whole, and what is asked meanwhile is asked of the new one.
+func TestReloadOfServersAmidAnAnswer(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	api := func(name string) *httptest.Server {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, name)
+			if r.URL.Path == "/v1/items/slow" {
+				_ = http.NewResponseController(w).Flush()
+				close(begun)
+				<-goOn
+				fmt.Fprint(w, strings.Repeat(".", 1<<20))
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	before, after := api("before"), api("after")
+	only := func(s *httptest.Server) []config.UpstreamServer {
+		return []config.UpstreamServer{{Address: s.Listener.Addr().String(), Weight: 1}}
+	}
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: before.Certificate().Raw})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000}}, func(c *config.Config) {
+		c.Upstream, c.Upstreams.Servers, c.Upstreams.TLS.CAFile = "https://example.com", only(before), ca
+	})
+	read := func(path string) func() string {
+		answer, err := http.Get(r.gate + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() string {
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(body)
+		}
+	}
+	slow := read("/v1/items/slow")
+	<-begun
+	r.edit(func(c *config.Config) { c.Upstreams.Servers = only(after) })
+	if done := r.reload(t); strings.Join(done.Reload.Changed, " ") != "upstream_servers" {
+		t.Errorf("reload says %+v", done.Reload)
+	}
+	for range 3 {
+		if got := read("/v1/items/1")(); got != "after" {
+			t.Errorf("%q answers after the reload", got)
+		}
+	}
+	close(goOn)
+	if got := slow(); got != "before"+strings.Repeat(".", 1<<20) {
+		t.Errorf("of the answer that was on its way %d bytes came, want %d", len(got), len("before")+1<<20)
+	}
 }
