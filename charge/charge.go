@@ -192,7 +192,7 @@ func (pl *Planner) Plan(p *Plan) (ruled bool) {
 		}
 	}
 	if cap(p.Outs) < len(p.Takes) {
-		p.Outs = make([]bucket.Outcome, max(policy.MaxApplied, len(p.Takes)))
+		p.Outs = make([]bucket.Outcome, max(several, 2*len(p.Takes)))
 	}
 	p.Outs = p.Outs[:len(p.Takes)]
 	return ruled
@@ -362,13 +362,16 @@ func (pl *Planner) name(p *Plan) {
 	pl.Allowances.apply(p.Now, p.Takes[p.from:], &p.pasts)
 }
 
+// several is for how many charges there is room at first. Most requests have a handful.
+const several = 8
+
 // grow makes room for n more charges and takes.
 func (p *Plan) grow(n int) {
 	if p.first+n > cap(p.Charges) {
-		p.Charges = append(make([]Charge, 0, max(policy.MaxApplied, 2*(p.first+n))), p.Charges...)
+		p.Charges = append(make([]Charge, 0, max(several, 2*(p.first+n))), p.Charges...)
 	}
 	if p.from+n > cap(p.Takes) {
-		p.Takes = append(make([]bucket.Take, 0, max(policy.MaxApplied, 2*(p.from+n))), p.Takes...)
+		p.Takes = append(make([]bucket.Take, 0, max(several, 2*(p.from+n))), p.Takes...)
 	}
 	p.Charges, p.Takes = p.Charges[:p.first+n], p.Takes[:p.from+n]
 }
