@@ -65,6 +65,8 @@ type Group struct {
 
 	reach atomic.Pointer[map[uint64]*memberlist.Node] // members that can be sent to
 
+	unread atomic.Bool // one of those that were called last knows something that could not be read
+
 	complaints complaints
 	closed     atomic.Bool
 }
@@ -76,7 +78,8 @@ type member struct {
 	silent  time.Time // since when it is not heard of; zero while it is
 }
 
-// New begins to listen, and calls nobody yet.
+// New begins to listen, and calls nobody yet. Buckets of one that has whom to join are empty from now
+// on: its first request may come before Run does.
 func New(o Options) (*Group, error) {
 	if o.Forget == 0 {
 		o.Forget = 10 * time.Minute
@@ -90,6 +93,9 @@ func New(o Options) (*Group, error) {
 	var err error
 	if g.store, err = gossip.New(o.Gossip); err != nil {
 		return nil, err
+	}
+	if len(o.Join) > 0 {
+		g.store.Join()
 	}
 	conf, err := g.config()
 	if err != nil {
@@ -151,9 +157,6 @@ const again = 5 * time.Second
 
 // Run joins the others, and tells them until ctx ends; then it takes leave of them.
 func (g *Group) Run(ctx context.Context) {
-	if len(g.o.Join) > 0 {
-		g.store.Join()
-	}
 	g.call()
 	tick, call := time.NewTicker(g.store.Interval()), time.NewTicker(again)
 	defer tick.Stop()
@@ -211,10 +214,11 @@ func (g *Group) Close() {
 }
 
 // call joins those who are configured and those who fell silent, if any of them is no member. Who
-// meets nobody is the first.
+// meets nobody that knows anything is the first, or one of those that begin together.
 func (g *Group) call() {
 	var missing []string
-	if g.list.NumMembers() <= 1 {
+	joining := g.store.Status().Joining
+	if joining || g.list.NumMembers() <= 1 {
 		missing = append(missing, g.o.Join...)
 	}
 	g.mu.Lock()
@@ -223,18 +227,19 @@ func (g *Group) call() {
 			missing = append(missing, m.address)
 		}
 	}
-	if len(missing) > 0 && len(g.members) > 0 {
+	if len(missing) > 0 && len(g.members) > 0 && !joining {
 		missing = append(missing, g.o.Join...)
 	}
 	g.mu.Unlock()
 	if len(missing) == 0 {
 		return
 	}
+	g.unread.Store(false)
 	if _, err := g.list.Join(missing); err != nil {
 		g.complaints.say(slog.LevelWarn, "some other gateways cannot be reached by gossip", "error", err.Error())
 	}
-	if g.list.NumMembers() <= 1 {
-		g.store.First() // nobody is there to know anything
+	if joining && !g.unread.Load() {
+		g.store.First() // nobody is there that knows anything
 	}
 }
 
@@ -367,9 +372,11 @@ func (d delegate) GetBroadcasts(int, int) [][]byte { return nil }
 // copied is how long one message of a copy is.
 const copied = 32 << 10
 
-// LocalState is what one that joins gets: messages of a copy, the length before each.
+// LocalState is what one that joins gets: messages of a copy, the length before each. It is nothing
+// from one that waits for a copy itself: who took that for one would have full buckets. A process that
+// is among the addresses it joins is such a one.
 func (d delegate) LocalState(join bool) (all []byte) {
-	if !join {
+	if !join || d.g.store.Status().Joining {
 		return nil
 	}
 	for _, m := range d.g.store.Copy(copied) {
@@ -379,11 +386,12 @@ func (d delegate) LocalState(join bool) (all []byte) {
 }
 
 func (d delegate) MergeRemoteState(all []byte, join bool) {
-	if !join || !d.g.store.Status().Joining {
+	if !join || len(all) == 0 || !d.g.store.Status().Joining {
 		return
 	}
 	if err := d.adopt(all); err != nil {
-		d.g.complaints.say(slog.LevelWarn, "what another gateway knows could not be read; buckets begin empty",
+		d.g.unread.Store(true)
+		d.g.complaints.say(slog.LevelWarn, "what another gateway knows could not be read; buckets begin empty and it is asked again",
 			"error", err.Error())
 	}
 }

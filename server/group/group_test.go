@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/gossip"
+	"github.com/headgate-io/headgate/internal/freeport"
 	"github.com/headgate-io/headgate/internal/livelog"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
@@ -29,9 +31,14 @@ type running struct {
 // start has a group run on a port of its own.
 func start(t *testing.T, secret []byte, join ...string) *running {
 	t.Helper()
+	return startAt(t, "127.0.0.1:0", secret, join...)
+}
+
+func startAt(t *testing.T, listen string, secret []byte, join ...string) *running {
+	t.Helper()
 	r := &running{log: new(livelog.Text)}
 	g, err := group.New(group.Options{
-		Listen: "127.0.0.1:0", Join: join, Secret: secret, Gossip: gossip.Options{Interval: 20 * time.Millisecond},
+		Listen: listen, Join: join, Secret: secret, Gossip: gossip.Options{Interval: 20 * time.Millisecond},
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(r.log), nil)),
 	})
 	if err != nil {
@@ -117,6 +124,53 @@ func TestGroup(t *testing.T) {
 	c.Close() // as a process that is killed
 	until(t, "c is silent", func() bool { s := a.Store().Status(); return s.Replicas == 2 && s.Silent == 1 })
 	until(t, "a says so", func() bool { return strings.Contains(a.log.String(), "is not heard of") })
+}
+
+// One that is among the addresses it joins, as a pod is of its own service, or that meets others first
+// that begin just now, learns nothing of them: its buckets stay empty until one that knows has spoken.
+func TestJoiningOnesKnowNothing(t *testing.T) {
+	a := start(t, secret)
+	a.take(t, 1, 100)
+	port, err := freeport.Pick()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := fmt.Sprintf("127.0.0.1:%d", port)
+	beginning, err := group.New(group.Options{Listen: "127.0.0.1:0", Join: []string{own}, Secret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(beginning.Close)
+	if !beginning.Store().Status().Joining {
+		t.Error("one that is to join others begins with full buckets")
+	}
+	b := startAt(t, own, secret, own, beginning.Address(), a.Address())
+	until(t, "b has joined", func() bool { return !b.Store().Status().Joining })
+	if ok, remain := b.take(t, 1, 1); ok {
+		t.Errorf("%d remain of a bucket that another emptied, want none: it joined itself first", remain)
+	}
+}
+
+// Those that begin together and find nobody who knows anything have full buckets.
+func TestAllBeginTogether(t *testing.T) {
+	var addresses []string
+	for range 3 {
+		port, err := freeport.Pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	var all []*running
+	for _, a := range addresses {
+		all = append(all, startAt(t, a, secret, addresses...))
+	}
+	until(t, "they are three", replicas(3, all...))
+	for i, r := range all {
+		if ok, remain := r.take(t, uint64(i), 100); !ok {
+			t.Errorf("%d of 100 remain of a bucket that nobody used", remain)
+		}
+	}
 }
 
 // Who has another secret is no member, learns nothing, and costs a line in the log each ten seconds.
