@@ -60,7 +60,10 @@ type Group struct {
 	store *gossip.Store
 	list  *memberlist.Memberlist
 
+	began uint64 // Unix milliseconds
+
 	mu      sync.Mutex
+	own     string             // guarded by mu; the address that others know this process by
 	members map[uint64]*member // guarded by mu; others, by their names
 
 	reach atomic.Pointer[map[uint64]*memberlist.Node] // members that can be sent to
@@ -74,6 +77,7 @@ type Group struct {
 // member is another process.
 type member struct {
 	address string
+	began   uint64 // Unix milliseconds, by its own clock
 	node    *memberlist.Node
 	silent  time.Time // since when it is not heard of; zero while it is
 }
@@ -87,7 +91,9 @@ func New(o Options) (*Group, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Group{o: o, members: map[uint64]*member{}, complaints: complaints{log: o.Log}}
+	g := &Group{
+		o: o, began: uint64(time.Now().UnixMilli()), members: map[uint64]*member{}, complaints: complaints{log: o.Log},
+	}
 	g.reach.Store(&map[uint64]*memberlist.Node{})
 	o.Gossip.Transport = g
 	var err error
@@ -188,7 +194,7 @@ func (g *Group) leave() {
 		return
 	}
 	g.store.Tick()
-	farewell := append([]byte{leaving}, delegate{g}.NodeMeta(0)...)
+	farewell := binary.BigEndian.AppendUint64([]byte{leaving}, g.store.Self())
 	var saying sync.WaitGroup
 	for _, node := range *g.reach.Load() {
 		saying.Go(func() {
@@ -288,44 +294,56 @@ func (g *Group) changed() {
 	}
 }
 
-// nameOf is the store's name of a node, or 0.
-func nameOf(n *memberlist.Node) uint64 {
-	if len(n.Meta) != 8 {
-		return 0
+// describe is what a node says of itself: its store's name, and when it began; 0 if it says nothing.
+func describe(n *memberlist.Node) (name, began uint64) {
+	if len(n.Meta) != 16 {
+		return 0, 0
 	}
-	return binary.BigEndian.Uint64(n.Meta)
+	return binary.BigEndian.Uint64(n.Meta), binary.BigEndian.Uint64(n.Meta[8:])
 }
 
 // events hears who comes and goes.
 type events struct{ g *Group }
 
+// NotifyJoin hears of a node. Of a process that was killed, others say for some seconds that it is
+// there, to who begins in its place as well: at one address, the one that began last counts.
 func (e events) NotifyJoin(n *memberlist.Node) {
-	g, name := e.g, nameOf(n)
-	if name == 0 || name == g.store.Self() {
-		return
-	}
+	g := e.g
+	name, began := describe(n)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if name == g.store.Self() {
+		g.own = n.Address()
+		return
+	}
+	if name == 0 || n.Address() == g.own {
+		return
+	}
 	for other, m := range g.members {
-		if m.address == n.Address() && other != name {
-			delete(g.members, other) // a process in its place: the other one ended
+		if m.address != n.Address() || other == name {
+			continue
 		}
+		if m.began > began {
+			return
+		}
+		delete(g.members, other)
 	}
 	if g.members[name] == nil {
 		g.o.Log.Info("a gateway joined", "address", n.Address())
 	}
 	copied := *n
-	g.members[name] = &member{address: n.Address(), node: &copied}
+	g.members[name] = &member{address: n.Address(), began: began, node: &copied}
 	g.changed()
 }
 
 func (e events) NotifyLeave(n *memberlist.Node) {
-	g, name := e.g, nameOf(n)
+	g := e.g
+	name, _ := describe(n)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.members[name]
 	if m == nil {
-		return // it said that it ends
+		return // it said that it ends, or another is in its place
 	}
 	g.o.Log.Warn("a gateway is not heard of; its part of every limit of scope gossip is left to it", "address",
 		m.address, "forgotten_after", g.o.Forget)
@@ -350,7 +368,7 @@ func (e events) NotifyUpdate(n *memberlist.Node) { e.NotifyJoin(n) }
 type delegate struct{ g *Group }
 
 func (d delegate) NodeMeta(int) []byte {
-	return binary.BigEndian.AppendUint64(nil, d.g.store.Self())
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, d.g.store.Self()), d.g.began)
 }
 
 func (d delegate) NotifyMsg(message []byte) {

@@ -173,6 +173,32 @@ func TestAllBeginTogether(t *testing.T) {
 	}
 }
 
+// A process in the place of one that was killed counts as one with it, whoever hears of which first:
+// at others, at one that comes later, and at itself, to which others say that its predecessor is there.
+func TestInThePlaceOfOneThatWasKilled(t *testing.T) {
+	a := start(t, secret)
+	port, err := freeport.Pick()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	killed := startAt(t, at, secret, a.Address())
+	until(t, "a and the first are two", replicas(2, a, killed))
+	before := *killed.Node()
+	killed.Close()
+	killed.leave()
+	next := startAt(t, at, secret, a.Address())
+	until(t, "a and the second are two", replicas(2, a, next))
+	for _, r := range []*running{a, next} {
+		r.Hear(&before)
+		if n := r.Store().Status().Replicas; n != 2 {
+			t.Errorf("%s counts %d, want 2: one at %s was killed", r.Address(), n, at)
+		}
+	}
+	next.take(t, 1, 30)
+	until(t, "a knows of the second", func() bool { _, remain := a.take(t, 1, 0); return remain == 70 })
+}
+
 // Who has another secret is no member, learns nothing, and costs a line in the log each ten seconds.
 func TestAnotherSecret(t *testing.T) {
 	a := start(t, secret)
