@@ -97,6 +97,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s garden-long
 	@echo "== hostile peers of every door, many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
 	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers|TestRulesSayWhatIsAnswered' ./eval/doors
+	@echo "== gateways of every scope killed, any and all, and a network between them that fails"
+	@$(GOTEST) -tags long -run TestKilledAndParted ./eval/scaling
 	@echo "== clients are what the generators write"
 	@scripts/generate-clients check
 	@echo "== clients that pace themselves: the optimum by a solver"
@@ -209,7 +211,7 @@ rivals: ## measure other Go limiters beside this one, write docs/benchmarks/riva
 churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
 	cd eval && go run ./churn
 
-scaling: ## run 1, 2, 4 and 8 gateways before one API, with faults and other limiters, write docs/benchmarks/scaling.md (seven minutes)
+scaling: ## run 1, 2, 4 and 8 gateways before one API, with faults and other limiters, write docs/benchmarks/scaling.md (eleven minutes)
 	cd eval && go run ./scaling
 
 nemesis: ## break gateways and their store at random, in virtual time: SEEDS=how many, FIRST=from which, or SEED=one EVENTS=0,3

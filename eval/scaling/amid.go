@@ -38,7 +38,7 @@ func (f *field) faults(which []fault) (found []Fault, err error) {
 		rules = append(rules, [2]string{a.path, settings})
 	}
 	gateways, err := startFleet(2, f.api.URL, between.Addr().String(), ", member_ttl: "+memberTTL.String(),
-		faultLimit, rules)
+		faultLimit, rules, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,21 +13,21 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
-	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 // fleet is gateways on one database and one store.
 type fleet struct {
 	dir      string
-	conf     string // of each, but for where it is heard
-	first    string // where others join by gossip
+	conf     string             // of each, but for where it is heard
+	gossip   func(i int) string // the settings of gossip of the ith that is started
 	started  int
 	gateways []*harness.Gateway
 }
 
 // startFleet starts k gateways before an API, with the rules given, each for the endpoint and with
-// the settings of one line; and settings of the store.
-func startFleet(k int, upstream, store, settings string, limit int64, rules [][2]string) (f *fleet, err error) {
+// the settings of one line; and settings of the store. Over wires, or over none, they hear each other.
+func startFleet(k int, upstream, store, settings string, limit int64, rules [][2]string,
+	over *wires) (f *fleet, err error) {
 	f = &fleet{}
 	defer func() {
 		if err != nil {
@@ -43,17 +43,26 @@ func startFleet(k int, upstream, store, settings string, limit int64, rules [][2
 		fmt.Fprintf(&routes, "GET %s\n", r[0])
 		fmt.Fprintf(&policies, "  - {endpoint: GET %s, limit: %d, subject: endpoint, %s}\n", r[0], limit, r[1])
 	}
-	port, err := freeport.Pick()
+	first, err := freeAddress()
 	if err != nil {
 		return f, err
 	}
-	f.first = fmt.Sprintf("127.0.0.1:%d", port)
+	f.gossip = func(i int) string {
+		if i == 0 {
+			return fmt.Sprintf("{listen: %q}", first)
+		}
+		return fmt.Sprintf("{listen: '127.0.0.1:0', join: [%q]}", first)
+	}
+	if over != nil {
+		f.gossip = over.settings
+	}
 	f.conf = fmt.Sprintf("upstream: %s\nroutes: [routes.txt]\nstore: {redis: [%q], prefix: s%d%s}\n", upstream, store,
 		rand.Uint32(), settings)
 	for name, text := range map[string]string{
 		"routes.txt":   routes.String(),
 		"rules.yaml":   policies.String(),
 		"gateway.yaml": f.conf,
+		secretName:     secret,
 	} {
 		if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
 			return f, err
@@ -67,25 +76,37 @@ func startFleet(k int, upstream, store, settings string, limit int64, rules [][2
 			return f, err
 		}
 	}
-	return f, errors.Join(f.settled(), f.agree("headgate_gossip_replicas"))
+	return f, f.knowEachOther()
+}
+
+// secret is what gateways share that hear each other over wires.
+const secretName = "gossip.secret"
+
+var secret = strings.Repeat("5ca1ab1e", 8)
+
+// knowEachOther waits until every gateway has heard of all others, by the store and by gossip.
+func (f *fleet) knowEachOther() error {
+	return errors.Join(f.settled(), f.agree("headgate_gossip_replicas"))
 }
 
 // join starts one more gateway.
 func (f *fleet) join() error {
-	conf := fmt.Sprintf("gateway-%d.yaml", f.started)
-	heard := fmt.Sprintf("gossip: {listen: %q}\n", f.first)
-	if f.started > 0 {
-		heard = fmt.Sprintf("gossip: {listen: '127.0.0.1:0', join: [%q]}\n", f.first)
-	}
+	g, err := f.start(f.started)
 	f.started++
-	if err := os.WriteFile(filepath.Join(f.dir, conf), []byte(f.conf+heard), 0o600); err != nil {
-		return err
-	}
-	g, err := harness.Start(f.dir, "--config", conf)
 	if err == nil {
 		f.gateways = append(f.gateways, g)
 	}
 	return err
+}
+
+// start starts the ith gateway, as it was before if it has been started already.
+func (f *fleet) start(i int) (*harness.Gateway, error) {
+	conf := fmt.Sprintf("gateway-%d.yaml", i)
+	text := f.conf + "gossip: " + f.gossip(i) + "\n"
+	if err := os.WriteFile(filepath.Join(f.dir, conf), []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return harness.Start(f.dir, "--config", conf)
 }
 
 // stop ends all gateways.

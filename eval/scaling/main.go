@@ -44,6 +44,9 @@ type plan struct {
 	scopes   []string
 	traffics []traffic
 	faults   []fault
+	kills    []kill
+	troubles []trouble
+	seed     uint64        // of what is composed at random
 	naive    bool          // measure the naive script too
 	peer     bool          // and envoyproxy/ratelimit
 	others   bool          // and Envoy, nginx, HAProxy, redis-cell and a model of AWS WAF
@@ -54,7 +57,10 @@ type plan struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
-	p := plan{traffics: traffics, naive: true, peer: true, others: true, calls: true, faults: allFaults}
+	p := plan{
+		traffics: traffics, naive: true, peer: true, others: true, calls: true,
+		faults: allFaults, kills: allKills, troubles: allTroubles,
+	}
 	flags := flag.NewFlagSet("scaling", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Int64Var(&p.limit, "limit", 200, "tokens a second, and the burst")
@@ -66,6 +72,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		"what to measure; the pages are only written with all of it")
 	flags.IntVar(&p.rounds, "rounds", 5, "how often every way to decide is measured")
 	flags.DurationVar(&p.sample, "sample", time.Second, "how long a sample of decisions lasts")
+	flags.Uint64Var(&p.seed, "seed", 1, "of what is composed at random between gateways")
 	flags.BoolVar(&p.dry, "dry", false, "print the pages instead of writing them")
 	child := flags.String("part", "", "for the program's own use: do this in this process")
 	address := flags.String("store", "", "for the program's own use: the address of the store of -part")
@@ -99,7 +106,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return errors.Join(p.publish(found, time.Now(), stdout, stderr), found.beyond())
 }
 
-var allParts = []string{"cells", "naive", "ratelimit", "peers", "faults", "decisions", "calls"}
+var allParts = []string{"cells", "naive", "ratelimit", "peers", "faults", "kills", "gossip", "decisions", "calls"}
 
 // choose leaves out what is not among parts.
 func (p *plan) choose(parts []string) error {
@@ -117,6 +124,12 @@ func (p *plan) choose(parts []string) error {
 	if without("faults") {
 		p.faults = nil
 	}
+	if without("kills") {
+		p.kills = nil
+	}
+	if without("gossip") {
+		p.troubles = nil
+	}
 	if without("decisions") {
 		p.rounds = 0
 	}
@@ -130,6 +143,8 @@ type findings struct {
 	Load      string // of the machine when it began: processes that wanted to run, on average of a minute
 	Cells     []Cell
 	Faults    []Fault
+	Kills     []Unrest
+	Troubles  []Unrest
 	Decisions [][]Work // by contender, a sample each round
 	Calls     []CallCell
 }
@@ -147,6 +162,11 @@ func (found *findings) beyond() error {
 			if !o.within() {
 				errs = append(errs, fmt.Errorf("beyond its bound: %s, %s: %d of %d", f.Name, o.Rule, o.Excess, o.Bound))
 			}
+		}
+	}
+	for _, u := range slices.Concat(found.Kills, found.Troubles) {
+		if !u.within() {
+			errs = append(errs, fmt.Errorf("beyond its bound: %v", u))
 		}
 	}
 	return errors.Join(errs...)
@@ -191,6 +211,16 @@ func (p plan) all(stderr io.Writer) (found *findings, err error) {
 	}
 	if len(p.faults) > 0 {
 		if found.Faults, err = f.faults(p.faults); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.kills) > 0 {
+		if found.Kills, err = f.kills(p.kills, killed); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.troubles) > 0 {
+		if found.Troubles, err = f.troubles(p.troubles, p.seed); err != nil {
 			return nil, err
 		}
 	}

@@ -97,7 +97,7 @@ func (f *field) scopes(k int) (cells []Cell, err error) {
 	for _, scope := range f.plan.scopes {
 		rules = append(rules, [2]string{"/v1/" + scope, "scope: " + scope})
 	}
-	gateways, err := startFleet(k, f.api.URL, f.store.address, "", f.limit, rules)
+	gateways, err := startFleet(k, f.api.URL, f.store.address, "", f.limit, rules, nil)
 	if err != nil {
 		return nil, err
 	}

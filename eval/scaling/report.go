@@ -49,6 +49,16 @@ func (p plan) page(found *findings, now time.Time) string {
 			"sent to each.\n\n%s\n%s", faultLimit, faultOver,
 			faultTable(found.Faults), latencyTable(found.Faults))
 	}
+	if len(found.Kills) > 0 {
+		fmt.Fprintf(&b, "\n### Killed gateways\n\nRules of %d per second, burst %[1]d; %d times as much is sent to "+
+			"each. Gateways are killed as by `kill -9`, and started again a second later.\n\n%s", killLimit, killOver,
+			unrestTable(found.Kills))
+	}
+	if len(found.Troubles) > 0 {
+		fmt.Fprintf(&b, "\n### Between gateways that gossip\n\nA rule of %d per second, burst %[1]d, scope `gossip`; "+
+			"%d times as much is sent. Packets and connections between the gateways pass through this program. What "+
+			"is composed at random is of seed %d.\n\n%s", partedLimit, partedOver, p.seed, unrestTable(found.Troubles))
+	}
 	if len(found.Decisions) > 0 {
 		fmt.Fprintf(&b, "\n### What a decision costs\n\nMedians of %d rounds in turn, with the range; %d ask at "+
 			"the same time, about %d keys at random, none of which is ever over its limit.\n\n%s",
@@ -89,6 +99,9 @@ func (found *findings) goals() page.Table {
 		for _, o := range f.Outcomes {
 			count(o.Bound, o.within())
 		}
+	}
+	for _, u := range slices.Concat(found.Kills, found.Troubles) {
+		count(u.Bound, u.within())
 	}
 	if all > 0 {
 		row("what the API receives of a Headgate rule is within what is published, also amid faults", "all",
@@ -142,6 +155,16 @@ func faultTable(faults []Fault) page.Table {
 			t = append(t, []string{f.Name, o.Rule, fmt.Sprint(o.Excess), bound(o.Bound, o.within()),
 				fmt.Sprintf("%.2f", o.Used)})
 		}
+	}
+	return t
+}
+
+func unrestTable(all []Unrest) page.Table {
+	t := page.Table{{"amid", "rule", "gateways", "most beyond the limit", "most beyond the promise", "bound",
+		"of the limit used meanwhile", "afterwards"}}
+	for _, u := range all {
+		t = append(t, []string{u.What, u.Rule, fmt.Sprint(u.Replicas), fmt.Sprint(u.Over), fmt.Sprint(u.Excess),
+			bound(u.Bound, u.within()), fmt.Sprintf("%.2f", u.Used), fmt.Sprintf("%.2f", u.After)})
 	}
 	return t
 }
