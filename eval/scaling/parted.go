@@ -50,8 +50,12 @@ var allTroubles = []trouble{
 	{name: "one half parted from the other", lasts: 10 * time.Second, sky: func(from, to int) weather {
 		return weather{cut: from >= 0 && from < partedCount/2 != (to < partedCount/2)}
 	}},
-	{name: "one is not heard", lasts: 5 * time.Second, sky: func(from, _ int) weather { return weather{cut: from == 0} }},
-	{name: "one hears nobody", lasts: 5 * time.Second, sky: func(_, to int) weather { return weather{cut: to == 0} }},
+	{name: "one is not heard", lasts: 5 * time.Second, sky: func(from, _ int) weather {
+		return weather{cut: from == 0}
+	}},
+	{name: "one hears nobody", lasts: 5 * time.Second, sky: func(_, to int) weather {
+		return weather{cut: to == 0}
+	}},
 	{name: "clocks hours apart", hours: func(i int) int { return []int{0, 1, -1, 24}[i%4] }},
 	{name: "composed at random", lasts: 20 * time.Second, with: (*parted).composed},
 	// It claims all of the limit, and more without end.

@@ -409,8 +409,8 @@ func (d delegate) MergeRemoteState(all []byte, join bool) {
 	}
 	if err := d.adopt(all); err != nil {
 		d.g.unread.Store(true)
-		d.g.complaints.say(slog.LevelWarn, "what another gateway knows could not be read; it is asked again, and buckets "+
-			"begin empty meanwhile", "error", err.Error())
+		d.g.complaints.say(slog.LevelWarn, "what another gateway knows could not be read; it is asked again, and "+
+			"buckets begin empty meanwhile", "error", err.Error())
 	}
 }
 
