@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http"
 	@HEADGATE_TEST_ENGINE=fast $(GOTEST) ./server/daemon ./eval/attacks
 	@$(MAKE) -s engine STREAMS=10000000
+	@echo "== a gateway that is kept busy while all changes under it, for a moment"
+	@$(GOTEST) -tags long -run TestSoak ./eval/soak
 	@echo "== gateways and their store, broken at random"
 	@$(MAKE) -s nemesis SEEDS=1400 FIRST=1
 	@echo "== the gateway before real servers of all kinds"
@@ -131,6 +133,11 @@ gateway: deps ## measure what a request costs at the gateway, beside nginx, HAPr
 STREAMS ?= 100000000
 engine: ## read STREAMS made-up streams (default 100,000,000: a quarter of an hour) as plain requests, and by net/http
 	@$(GOTEST) -tags long -run TestManyStreams -v ./server/engine -streams $(STREAMS)
+
+SOAK ?= 30m
+ENGINE ?= fast
+soak: ## keep a gateway busy for SOAK (default 30m) while settings, rules and servers change and clients leave: no wrong answer, no leak
+	cd eval && go run ./soak -for $(SOAK) -engine $(ENGINE)
 
 doors-bench: ## measure what a decision costs at each door, write docs/benchmarks/doors.md (two minutes)
 	cd eval && go run ./doorcost

@@ -251,8 +251,6 @@ func (m *crossing) writeBody(r *http.Request) error {
 			m.text = append(m.text, "Content-Length: 0\r\n"...)
 		}
 		m.text = append(m.text, "\r\n"...)
-		q.Again = r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions ||
-			r.Method == http.MethodTrace
 	case n < 0:
 		m.text = append(m.text, "Transfer-Encoding: chunked\r\n"...)
 		if len(m.out.Trailer) > 0 {
@@ -276,10 +274,19 @@ func (m *crossing) writeBody(r *http.Request) error {
 			return fmt.Errorf("%w: %w", upstream.ErrBody, err)
 		}
 	}
-	q.Head = m.text
+	q.Head, q.Again = m.text, q.Body == nil && isIdempotent(r.Method)
 	q.Expect = q.Body != nil && len(r.Header["Expect"]) > 0
 	q.ToHEAD = r.Method == http.MethodHead
 	return nil
+}
+
+// isIdempotent reports whether sending a request twice comes to the same as sending it once (RFC 9110 section 9.2.2).
+func isIdempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
 }
 
 // trailerOf appends the fields of a trailer, which are known once the body was read.

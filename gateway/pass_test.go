@@ -492,3 +492,62 @@ func BenchmarkPass(b *testing.B) {
 		})
 	}
 }
+
+// TestRequestsThatMayBeSentAgain: a server that ends a connection which is used again costs no answer of a request that
+// may be sent twice, as its method is idempotent and its body is at hand.
+func TestRequestsThatMayBeSentAgain(t *testing.T) {
+	var mu sync.Mutex
+	served := map[net.Conn]int{}
+	var connected sync.Map // by request's remote address
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		found, _ := connected.Load(r.RemoteAddr)
+		mu.Lock()
+		served[found.(net.Conn)]++
+		second := served[found.(net.Conn)] == 2
+		mu.Unlock()
+		if second {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, len(body))
+	}))
+	api.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connected.Store(c.RemoteAddr().String(), c)
+		}
+	}
+	api.Start()
+	t.Cleanup(api.Close)
+	for _, c := range []struct {
+		method string
+		size   int
+		want   int
+	}{
+		{"GET", 0, 200}, {"DELETE", 0, 200}, {"PUT", 0, 200}, {"PUT", 1000, 200}, {"PUT", 9000, 502}, {"POST", 0, 502},
+		{"POST", 1000, 502}, {"PATCH", 1000, 502},
+	} {
+		base := newGateway(t, api.URL, func(o *gateway.Options) { // whose first request makes a connection
+			lim, err := headgate.New(headgate.Options{Rules: []string{"default 1000/s"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Limiter = lim
+		}).URL
+		for i, want := range []int{200, c.want} {
+			r, err := http.NewRequest(c.method, base+"/v1/items/1", strings.NewReader(strings.Repeat("x", c.size)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if answer.StatusCode != want || want == 200 && string(body) != fmt.Sprint(c.size) {
+				t.Errorf("request %d, %s with %d bytes: %d %s, want %d", i, c.method, c.size, answer.StatusCode, body,
+					want)
+			}
+		}
+	}
+}

@@ -20,8 +20,8 @@ type Request struct {
 	// ToHEAD says that the method is HEAD: its answer has no body, whatever it announces.
 	ToHEAD bool
 
-	// Again says that the request may be sent a second time, to a server that may have seen it: its method is safe
-	// (RFC 9110 section 9.2.1), and it has no body.
+	// Again says that the request may be sent a second time, to a server that may have seen it: its method is
+	// idempotent (RFC 9110 section 9.2.2), and it has no Body.
 	Again bool
 
 	// Body is the rest of the request, nil if there is none, and Length its length in bytes. If
