@@ -28,7 +28,8 @@ type Account struct {
 	latest   int64  // when the last of those were admitted that a message told of
 	at       int64  // up to when silence is accounted for
 
-	others []other // in the order of their names
+	others  []other // in the order of their names
+	doubted bool    // one of them said more than it could have admitted by then
 
 	// part is the bucket of an equal part of the limit, while others are not told.
 	part      bucket.State
@@ -40,11 +41,13 @@ type Account struct {
 type other struct {
 	name     uint64
 	nth      uint32
-	counted  int64 // tokens of its count that are debited
-	at       int64 // when it was heard to have that count
+	heard    bool  // something was
+	most     uint8 // percent of a limit that it may claim
+	said     int64 // tokens, its count
+	counted  int64 // of them, those that are debited
+	at       int64 // when they came to be that
 	claimed  int64 // units that it claimed until then, less what drains of them
 	presumed int64 // units that were debited since, as nothing was heard of it
-	heard    bool  // something was
 }
 
 // Open returns an account of a bucket, the nth that a replica makes, of which nothing is owed.
@@ -78,6 +81,13 @@ func (a *Account) presume(now int64, s *Silence) {
 	if now <= a.at {
 		return
 	}
+	if a.doubted {
+		a.doubted = false
+		for i := range a.others { // at the beginning of that time as well
+			since := a.others[i].at
+			a.debit(since, a.believe(now, s, &a.others[i]), s.Replicas)
+		}
+	}
 	for i := range s.Silent {
 		from := max(a.at, s.Silent[i].Since)
 		if from >= now {
@@ -108,6 +118,9 @@ func mostOwed(sh *rate.Shape, replicas int) int64 {
 	}
 	return int64(lo)
 }
+
+// tokensOwed is mostOwed in tokens.
+func tokensOwed(sh *rate.Shape, replicas int) int64 { return mostOwed(sh, replicas) / max(1, sh.Unit) }
 
 func addUnits(a, b int64) int64 {
 	return min(a, rate.MaxCapacity-min(b, rate.MaxCapacity)) + min(b, rate.MaxCapacity)
@@ -193,7 +206,9 @@ func (a *Account) Shape() rate.Shape { return a.shape }
 func (a *Account) Correct(now int64, s *Silence, c *bucket.Change) (moved int64) {
 	a.presume(now, s)
 	units := c.Due(now, a.state.Stamp)
-	a.state, moved = a.state.Shift(now, a.shape, units, c.Charged)
+	wide := a.shape // all may owe more together than one bucket does
+	wide.Capacity = max(wide.Capacity, mostOwed(&a.shape, s.Replicas)/2)
+	a.state, moved = a.state.Shift(now, wide, units, c.Charged)
 	a.own, _ = a.own.Shift(now, a.shape, units, c.Charged)
 	if moved > 0 {
 		if a.Pending() == 0 {
@@ -275,7 +290,7 @@ type Teller struct {
 func (a *Account) Hear(now int64, s *Silence, from Teller, e *Entry) {
 	a.presume(now, s)
 	o := a.other(from.Name)
-	if o.heard && (e.Nth < o.nth || e.Nth == o.nth && e.Admitted <= o.counted) {
+	if o.heard && (e.Nth < o.nth || e.Nth == o.nth && e.Admitted <= o.said) {
 		return // late, or told again
 	}
 	said := e.Admitted - o.counted
@@ -284,27 +299,37 @@ func (a *Account) Hear(now int64, s *Silence, from Teller, e *Entry) {
 		// How much of the count was debited by an account that was here before, nobody knows. What
 		// the teller owes alone was not, or has drained here as well.
 		said = min(e.Own, e.Admitted)
+		o.at = now
 	case e.Nth > o.nth:
 		said = e.Admitted
 	}
-	base := e.Admitted - said
-	// Nobody admits more than a bucket of its own allows. Who says that it did is debited so much now,
-	// and the rest when that could have been.
-	drained := int64(0)
-	if o.heard {
-		drained = percent(a.shape.Drained(time.Duration(now-o.at)), from.Most)
-	}
-	late := a.shape.Drained(s.After) // messages take longer and shorter
-	may := addUnits(percent(addUnits(a.shape.Capacity, late), from.Most), drained)
-	said = min(said, max(0, may-o.claimed)/a.shape.Unit)
-	units := a.shape.UnitsSaturating(said)
-	o.claimed = max(0, addUnits(o.claimed, units)-drained)
-	o.nth, o.counted, o.at, o.heard = e.Nth, base+said, now, true
+	o.nth, o.heard, o.most = e.Nth, true, uint8(from.Most)
+	o.counted, o.said = e.Admitted-said, e.Admitted
+	units := a.believe(now, s, o)
+	// More than all may owe, by this limit or the teller's, is not kept for later.
+	most := max(tokensOwed(&a.shape, s.Replicas), tokensOwed(&e.Shape, s.Replicas))
+	o.said = min(o.said, o.counted+most)
 	if from.Back {
 		units -= min(units, o.presumed)
 	}
 	o.presumed = 0
 	a.debit(now, units, s.Replicas)
+}
+
+// believe counts what another said, and is what that weighs. Nobody admits more than a bucket of its
+// own allows. Who says that it did is debited so much now, and the rest when that could have been: its
+// costs became known only afterwards, or it goes by a larger limit, of which nothing is known here yet.
+func (a *Account) believe(now int64, s *Silence, o *other) (units int64) {
+	drained := percent(a.shape.Drained(time.Duration(max(0, now-o.at))), int(o.most))
+	late := a.shape.Drained(s.After) // messages take longer and shorter
+	may := addUnits(percent(addUnits(a.shape.Capacity, late), int(o.most)), drained)
+	said := o.said - o.counted
+	said = min(said, max(0, may-o.claimed)/a.shape.Unit)
+	units = a.shape.UnitsSaturating(said)
+	o.claimed = max(0, addUnits(o.claimed, units)-drained)
+	o.counted, o.at = o.counted+said, max(o.at, now)
+	a.doubted = a.doubted || o.counted < o.said
+	return units
 }
 
 // percent is so many percent of units, rounded down.
@@ -315,7 +340,7 @@ func percent(units int64, of int) int64 { return units/100*int64(of) + units%100
 func (a *Account) Adopt(now int64, replicas int, e *Entry, known []Count) {
 	for _, c := range known {
 		if o := a.other(c.Name); !o.heard {
-			*o = other{name: c.Name, nth: c.Nth, counted: c.Admitted, at: now, heard: true}
+			*o = other{name: c.Name, nth: c.Nth, said: c.Admitted, counted: c.Admitted, at: now, heard: true}
 		}
 	}
 	owed := addUnits(a.shape.UnitsSaturating(e.Owed), a.shape.UnitsSaturating(a.own.Owed(&a.shape, now)))

@@ -70,8 +70,10 @@ func TestAccount(t *testing.T) {
 		{610 * ms, "and not longer", take(1, true), 0},
 		{610 * ms, "hears that another claims more than a bucket of its own allows", hear(8, 1, 10_000, 100, false), 0},
 		{610 * ms, "tells", func(now int64) bool { a.Tell(now, v); return true }, 0},
-		{1600 * ms, "owes of that what it may have been: 100, and 20 that were late, less 29 of before",
-			take(1, true), 7},
+		// Of that it owes what it may have been: 100, and 20 that were late, less 29 of before. The rest comes to
+		// be owed as fast as it drains, up to what three may owe together.
+		{1600 * ms, "owes more as time passes", take(1, false), 0},
+		{5500 * ms, "and no longer", take(1, true), 99},
 	} {
 		if !step.do(step.at) {
 			t.Errorf("step %d, at %v: not so: %s", i, time.Duration(step.at), step.what)

@@ -51,7 +51,7 @@ type Options struct {
 	// its limit. Default 4: with the other defaults 96 kB a second, and 2,400 hot buckets a second.
 	Messages int
 
-	// MaxAccounts is how many buckets are remembered, at about 300 bytes each and 50 for each other
+	// MaxAccounts is how many buckets are remembered, at about 300 bytes each and 64 for each other
 	// replica that uses it. Takes of others are denied. Default 1<<16.
 	MaxAccounts int
 
