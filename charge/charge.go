@@ -339,7 +339,9 @@ func (pl *Planner) name(p *Plan) {
 		take.Reach = pl.reach(&terms)
 		if pl.Shared(terms.Scope) {
 			take.Key = pl.nameOf(p, terms.ID, a.Level)
-			take.Tag = pl.tagOf(p, terms.Subject)
+			if take.Tag = 0; terms.Scope != policy.Gossip { // which no store keeps with others
+				take.Tag = pl.tagOf(p, terms.Subject)
+			}
 		} else {
 			take.Key = pl.keys.Key(terms.ID, p.endpointOf(a.Level), p.bytes)
 		}

@@ -1,8 +1,12 @@
 package key_test
 
 import (
+	"math/rand/v2"
+	"strconv"
+	"sync"
 	"testing"
 
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 )
 
@@ -46,6 +50,43 @@ func TestNamesStayTheSame(t *testing.T) {
 	if got := n.Tag([]byte("someone")); got != 0x429f {
 		t.Errorf("Tag = %#x, want 0x429f", got)
 	}
+}
+
+// Names that are remembered are those that would be made anew, also where many take each other's places and
+// several ask at once.
+func TestRememberedNames(t *testing.T) {
+	n, fresh := namer(t, secret), namer(t, secret)
+	const subjects = 20_000 // more than are remembered
+	want := make([]key.Key, subjects)
+	subject := func(i int) []byte { return []byte(strconv.Itoa(i)) }
+	for i := range want {
+		want[i] = fresh.Name(uint64(i%3), "GET /a", subject(i))
+	}
+	var tags [100]uint16
+	for i := range tags {
+		tags[i] = fresh.Tag(subject(i))
+	}
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for range race.Fewer(100_000) {
+				i := r.IntN(subjects)
+				if r.IntN(4) > 0 {
+					i %= 500
+				}
+				if got := n.Name(uint64(i%3), "GET /a", subject(i)); got != want[i] {
+					t.Errorf("subject %d is named %v, want %v", i, got, want[i])
+					return
+				}
+				if got, want := n.Tag(subject(i%100)), tags[i%100]; got != want {
+					t.Errorf("the tag of subject %d is %d, want %d", i%100, got, want)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestShortSecretIsRefused(t *testing.T) {

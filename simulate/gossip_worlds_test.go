@@ -47,9 +47,12 @@ func gossipAgrees(t *testing.T, seed uint64) {
 		return limit(1+r.Int64N(300), per, 20+r.Int64N(500))
 	}
 	loss, jitter := r.Float64()*0.3, time.Duration(r.Int64N(int64(40*time.Millisecond)))
-	g := &simulate.Gossip{World: w, Interval: 50 * time.Millisecond, Link: func(_, _ *simulate.Gossiper) *simulate.Link {
-		return &simulate.Link{World: w, Delay: 200 * time.Microsecond, Jitter: jitter, Loss: loss}
-	}}
+	g := &simulate.Gossip{
+		World: w, Interval: 50 * time.Millisecond,
+		Link: func(_, _ *simulate.Gossiper) *simulate.Link {
+			return &simulate.Link{World: w, Delay: 200 * time.Microsecond, Jitter: jitter, Loss: loss}
+		},
+	}
 	for i := range k {
 		g.Start(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
 	}
@@ -63,14 +66,16 @@ func gossipAgrees(t *testing.T, seed uint64) {
 	}
 	now := draw()
 	perSecond := func(l rate.Limit) float64 { return float64(l.Tokens) / l.Per.Seconds() }
-	shapes := make([]rate.Shape, k)
+	joins := r.IntN(2) // one does, before any limit changes
+	shapes := make([]rate.Shape, k+joins)
 	for i := range shapes {
 		shapes[i] = compile(now)
 	}
-	d := &truth{rate: perSecond(now), most: float64(int64(k) * now.Burst)}
+	d := &truth{rate: perSecond(now), most: float64(int64(k) * now.Burst)} // of one that joins, others hear late
 	fastest := perSecond(now)
 	const end = 6 * time.Second
-	for i, one := range g.All {
+	feed := func(i int) {
+		one := g.All[i]
 		w.Poisson(steady(4*perSecond(now)/float64(k)), end, func() {
 			cost := 1 + r.Int64N(5)
 			if !one.Request(shapes[i], hot, cost) {
@@ -82,15 +87,30 @@ func gossipAgrees(t *testing.T, seed uint64) {
 			case 0: // it costs more, as is known when it ends
 				more := 1 + r.Int64N(3*now.Burst/2)
 				w.After(w.Between(0, time.Second), func() {
-					moved := one.Store.Correct(one.Clock.Now(), &bucket.Change{Key: hot, Shape: shapes[i],
+					one.Store.Correct(one.Clock.Now(), &bucket.Change{Key: hot, Shape: shapes[i],
 						Units: more * shapes[i].Unit, Charged: taken})
-					d.add(w.Now(), float64(moved)/float64(shapes[i].Unit))
+					d.add(w.Now(), float64(more))
 				})
-			case 1: // another bucket denies it
-				if one.Store.Return(&bucket.Take{Key: hot, Shape: sh, Cost: cost}, taken) {
-					d.owed = max(0, d.owed-float64(cost))
-				}
+			case 1: // another bucket denies it, at once or when others may have heard of it
+				w.After(w.Between(0, 100*time.Millisecond), func() {
+					if one.Store.Return(&bucket.Take{Key: hot, Shape: sh, Cost: cost}, taken) {
+						d.drain(w.Now())
+						d.owed = max(0, d.owed-float64(cost))
+					}
+				})
 			}
+		})
+	}
+	for i := range k {
+		feed(i)
+	}
+	if joins > 0 {
+		w.After(w.Between(end/10, end/4), func() {
+			next := g.Start(uint64(k+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
+			next.Store.Join()
+			g.Members()
+			next.Copy(g.All[0])
+			feed(k)
 		})
 	}
 	var changes int
@@ -125,8 +145,8 @@ func gossipAgrees(t *testing.T, seed uint64) {
 		one.Store.Look(one.Clock.Now(), &bucket.Take{Key: hot, Shape: final}, &o)
 		knows := o.ResetAfter.Seconds() * perSecond(now)
 		if knows < min(d.owed, most)-slack {
-			t.Errorf("seed %d: %d of %d says that %.1f tokens are owed, want %.1f or %.1f less, under %+v", seed, i+1, k,
-				knows, min(d.owed, most), slack, now)
+			t.Errorf("seed %d: %d of %d says that %.1f tokens are owed, want %.1f or %.1f less, under %+v", seed, i+1,
+				len(g.All), knows, min(d.owed, most), slack, now)
 		}
 	}
 }

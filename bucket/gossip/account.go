@@ -156,7 +156,11 @@ func (a *Account) Take(now int64, s *Silence, cost int64) bool {
 	}
 	a.state = after
 	if cost > 0 {
-		a.own, _ = a.own.Shift(now, a.shape, units, 0)
+		own, ok := a.own.Try(now, &a.shape, units)
+		if !ok { // it owes more than the burst, for costs that were known late
+			own, _ = a.own.Shift(now, a.shape, units, 0)
+		}
+		a.own = own
 		if a.Pending() == 0 {
 			a.untold = now
 		}
@@ -239,15 +243,18 @@ type Count struct {
 	Admitted int64
 }
 
-// Known is what a replica knows of the counts of all, its own among them.
-func (a *Account) Known(self uint64) []Count {
-	known := []Count{{self, a.nth, a.admitted}}
+// Copy is how the bucket stands at now for one that joins: what all owe, also what is still to be
+// debited of what some said, and the counts that are in it, the replica's own among them.
+func (a *Account) Copy(now int64, self uint64) (Entry, []Count) {
+	e, known := a.Look(now), []Count{{self, a.nth, a.admitted}}
 	for _, o := range a.others {
 		if o.heard {
-			known = append(known, Count{o.name, o.nth, o.counted})
+			e.Owed += o.said - o.counted
+			known = append(known, Count{o.name, o.nth, o.said})
 		}
 	}
-	return known
+	e.Owed = min(e.Owed, rate.MaxCapacity)
+	return e, known
 }
 
 // Tell is what to say of the bucket now, and takes it for said.
@@ -338,12 +345,28 @@ func percent(units int64, of int) int64 { return units/100*int64(of) + units%100
 // Adopt has a replica that joins others begin with what one of them knows, and what it admitted
 // itself meanwhile.
 func (a *Account) Adopt(now int64, replicas int, e *Entry, known []Count) {
-	for _, c := range known {
-		if o := a.other(c.Name); !o.heard {
-			*o = other{name: c.Name, nth: c.Nth, said: c.Admitted, counted: c.Admitted, at: now, heard: true}
+	// What was heard already is newer than the copy, or is not in it.
+	owed := addUnits(a.shape.UnitsSaturating(e.Owed), a.shape.UnitsSaturating(a.own.Owed(&a.shape, now)))
+	for i := range a.others {
+		o := &a.others[i]
+		at := slices.IndexFunc(known, func(c Count) bool { return c.Name == o.name })
+		switch {
+		case !o.heard:
+		case at < 0 || known[at].Nth < o.nth:
+			owed = addUnits(owed, o.claimed)
+		case known[at].Nth == o.nth:
+			owed = addUnits(owed, a.shape.UnitsSaturating(o.counted-known[at].Admitted))
 		}
 	}
-	owed := addUnits(a.shape.UnitsSaturating(e.Owed), a.shape.UnitsSaturating(a.own.Owed(&a.shape, now)))
+	for _, c := range known {
+		o := a.other(c.Name)
+		if !o.heard || c.Nth > o.nth {
+			*o = other{name: c.Name, nth: c.Nth, most: o.most, heard: true}
+		}
+		if c.Nth == o.nth && c.Admitted > o.counted {
+			o.said, o.counted, o.at = max(o.said, c.Admitted), c.Admitted, now
+		}
+	}
 	owed = min(owed, mostOwed(&a.shape, replicas))
 	a.state = bucket.State{Debt: owed, Stamp: now}
 }

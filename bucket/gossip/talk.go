@@ -228,7 +228,7 @@ func (s *Store) Copy(bytes int) [][]byte {
 		if e.account.Idle(now) {
 			return
 		}
-		owed, known := e.account.Look(now), e.account.Known(s.o.Self)
+		owed, known := e.account.Copy(now, s.o.Self)
 		last := &messages[len(messages)-1]
 		if len(*last)+entryRoom+len(known)*countRoom > bytes {
 			messages = append(messages, begin())
