@@ -8,20 +8,38 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Most buckets that a decision meets are quiet: they lie at home, under the limit that the take names, nobody waits
+// Most buckets that a decision meets are quiet: they lie in the table, under the limit that the take names, nobody waits
 // for them, and what is owed is all that changes. This file decides about those and nothing else, in half the time.
 
-// quietLocked is the slot of t's bucket, nil if it is not a quiet one.
+// quietLocked is the slot of t's bucket if it is a quiet one that lies at home, else nil.
 func (s *Store) quietLocked(sh *shard, home uint32, t *bucket.Take) *slot {
 	// The first way whose tag fits is nearly always the right one.
 	way := uint(bits.TrailingZeros64(zeroBytes(sh.tags[home]^tagOf(t.Key)*ones))) / 8
 	slot := &sh.sets[home][way%ways]
-	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) ||
-		t.Shape.Algorithm == rate.LeakyBucket ||
-		!same(&s.shapes.list[slot.shape], &t.Shape) || t.Before != nil && slot.stamp < t.Since {
+	if way == ways || slot.fingerprint != t.Key.Lo || slot.home != uint8(home%family) || !s.changesAlone(slot, t) {
 		return nil
 	}
 	return slot
+}
+
+// quietAwayLocked is quietLocked for one that lies elsewhere: in a table that is 80 % full, one of three buckets does at
+// every fifth decision.
+func (s *Store) quietAwayLocked(sh *shard, home uint32, t *bucket.Take) *slot {
+	at := sh.seekLocked(home, t.Key)
+	if at.way < 0 {
+		return nil
+	}
+	slot := &sh.sets[at.set][at.way%ways]
+	if slot.home&parked != 0 || !s.changesAlone(slot, t) {
+		return nil
+	}
+	return slot
+}
+
+// changesAlone reports whether what is owed is all that a take changes in a slot.
+func (s *Store) changesAlone(slot *slot, t *bucket.Take) bool {
+	return t.Shape.Algorithm != rate.LeakyBucket && same(&s.shapes.list[slot.shape], &t.Shape) &&
+		(t.Before == nil || slot.stamp >= t.Since)
 }
 
 // owing is a bucket of a decision of several takes.
@@ -72,7 +90,11 @@ func (s *Store) tryLocked(now int64, takes []bucket.Take, owed []owing) (allowed
 	allowed = true
 	for i := range takes {
 		t, b := &takes[i], &owed[i]
-		if b.slot = s.quietLocked(&s.shards[b.shard], b.home, t); b.slot == nil {
+		sh := &s.shards[b.shard]
+		if b.slot = s.quietLocked(sh, b.home, t); b.slot == nil {
+			b.slot = s.quietAwayLocked(sh, b.home, t)
+		}
+		if b.slot == nil {
 			return false, false
 		}
 		b.after, b.allowed = bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}.Try(now, &t.Shape, b.units)

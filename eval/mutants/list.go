@@ -46,11 +46,14 @@ var inBucket = []Mutant{
 
 var inMemory = []Mutant{
 	{Name: "bucket/memory: the quick way sees no change", File: "bucket/memory/quiet.go",
-		Old: " || t.Before != nil && slot.stamp < t.Since {", New: " {",
+		Old: " &&\n\t\t(t.Before == nil || slot.stamp >= t.Since)", New: "",
 		Why: "a limit that changed and came back is not followed"},
 	{Name: "bucket/memory: the quick way charges nothing", File: "bucket/memory/store.go",
 		Old: "slot.debt, slot.stamp = after.Debt, after.Stamp", New: "slot.stamp = after.Stamp",
 		Why: "no limit holds"},
+	{Name: "bucket/memory: a parked bucket that is charged stays parked", File: "bucket/memory/quiet.go",
+		Old: "slot.home&parked != 0 || ", New: "",
+		Why: "what was charged leaves no trace when the bucket has to go"},
 	{Name: "bucket/memory: keys by their tags alone", File: "bucket/memory/quiet.go",
 		Old: "slot.fingerprint != t.Key.Lo || ", New: "",
 		Why: "clients spend each other's budgets"},
