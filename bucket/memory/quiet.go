@@ -8,8 +8,9 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Most buckets that a decision meets are quiet: they lie in the table, under the limit that the take names, nobody waits
-// for them, and what is owed is all that changes. This file decides about those and nothing else, in half the time.
+// Most buckets that a decision meets are quiet: they lie in the table, under the limit that the
+// take names, nobody waits for them, and what is owed is all that changes. This file decides about
+// those and nothing else, in half the time.
 
 // quietLocked is the slot of t's bucket if it is a quiet one that lies at home, else nil.
 func (s *Store) quietLocked(sh *shard, home uint32, t *bucket.Take) *slot {
@@ -22,8 +23,8 @@ func (s *Store) quietLocked(sh *shard, home uint32, t *bucket.Take) *slot {
 	return slot
 }
 
-// quietAwayLocked is quietLocked for one that lies elsewhere: in a table that is 80 % full, one of three buckets does at
-// every fifth decision.
+// quietAwayLocked is quietLocked for one that lies elsewhere: in a table that is 80 % full, one of
+// three buckets does at every fifth decision.
 func (s *Store) quietAwayLocked(sh *shard, home uint32, t *bucket.Take) *slot {
 	at := sh.seekLocked(home, t.Key)
 	if at.way < 0 {

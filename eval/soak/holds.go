@@ -82,7 +82,8 @@ func (h holds) leaks(after holds) error {
 	var errs []error
 	more := func(what string, before, after, may int64) {
 		if after > before+may {
-			errs = append(errs, fmt.Errorf("%s: %d at the end, %d before, want %d at most", what, after, before, before+may))
+			errs = append(errs, fmt.Errorf("%s: %d at the end, %d before, want %d at most", what, after, before,
+				before+may))
 		}
 	}
 	more("goroutines", int64(h.goroutines), int64(after.goroutines), 20)

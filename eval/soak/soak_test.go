@@ -26,7 +26,8 @@ func TestWhatSoakReports(t *testing.T) {
 	if err := before.leaks(holds{40, 90, 70 << 20, 150 << 20}); err != nil {
 		t.Errorf("what is kept for the next time: %v", err)
 	}
-	if err := before.leaks(holds{400, 900, 700 << 20, 1500 << 20}); err == nil || strings.Count(err.Error(), "\n") != 3 {
+	err := before.leaks(holds{400, 900, 700 << 20, 1500 << 20})
+	if err == nil || strings.Count(err.Error(), "\n") != 3 {
 		t.Errorf("what is held: %v, want four complaints", err)
 	}
 	for _, wrong := range [][]string{{"-for", "1s"}, {"-clients", "0"}, {"-no"}} {
