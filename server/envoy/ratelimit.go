@@ -114,6 +114,7 @@ type call struct {
 	all     []asked // for each descriptor
 	takes   []bucket.Take
 	outs    []bucket.Outcome // of takes
+	looks   []bool           // which of takes only ask whether there is something left
 	refunds []bucket.Take
 
 	answer           []byte
@@ -134,7 +135,7 @@ func (c *call) end() {
 	clear(c.refunds)
 	*c = call{
 		question: question{descriptors: c.descriptors[:0], entries: c.entries[:0]},
-		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], refunds: c.refunds[:0],
+		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], looks: c.looks[:0], refunds: c.refunds[:0],
 		answer: c.answer[:0], inner: c.inner[:0], innermost: c.innermost[:0],
 	}
 	calls.Put(c)
@@ -232,12 +233,14 @@ func (s *rateLimiting) plan(ctx context.Context, c *call) (err error) {
 		case at < 0:
 			at = len(c.takes)
 			c.takes, c.outs = append(c.takes, take), append(c.outs, bucket.Outcome{})
+			c.looks = append(c.looks, false)
 		case c.takes[at].Shape != take.Shape:
 			return errors.New("descriptors with the same entries have different limits, want one of them")
 		default:
 			c.takes[at].Cost = min(c.takes[at].Cost, math.MaxInt64-take.Cost) + take.Cost
 		}
 		c.all[i].take = at
+		c.looks[at] = c.looks[at] || take.Cost == 0 && !d.back
 	}
 	return nil
 }
@@ -274,8 +277,8 @@ func replaced(all []asked, limit *descriptor.Limit) bool {
 	})
 }
 
-// costs is what a descriptor costs: what it says itself, and then 0 only looks; or what the question says,
-// in which 0 is 1.
+// costs is what a descriptor costs: what it says itself, and then 0 only looks whether there is some left;
+// or what the question says, in which 0 is 1.
 func (q *question) costs(d *described) int64 {
 	if d.counted {
 		return int64(min(d.hits, math.MaxInt64))
@@ -299,13 +302,10 @@ func (s *rateLimiting) take(ctx context.Context, c *call) (allowed bool, err err
 	case len(c.takes) == 0:
 		return !refused, nil
 	case refused: // nothing is charged for what does not pass
-		if _, err = s.Buckets.Peek(ctx, now, c.takes, c.outs); err == nil {
-			stay(c.takes, c.outs)
-		}
+		_, err = s.peek(ctx, now, c)
 		return false, err
 	}
-	if allowed, err = s.Buckets.TryConsume(ctx, now, c.takes, c.outs); err != nil || !allowed ||
-		!exhausted(c.all, c.outs) {
+	if allowed, err = s.charge(ctx, now, c); err != nil || !allowed || !exhausted(c.all, c.outs) {
 		return allowed, err
 	}
 	// The others' room was for a request that does not pass.
@@ -318,6 +318,50 @@ func (s *rateLimiting) take(ctx context.Context, c *call) (allowed bool, err err
 		}
 	}
 	return false, err
+}
+
+// charge charges all takes, or none, once whatever is only looked at has something left: Envoy looks where it
+// tells only later what a request has cost, and a request passes only where there is some of that.
+func (s *rateLimiting) charge(ctx context.Context, now int64, c *call) (allowed bool, err error) {
+	looks := false
+	for i := range c.takes {
+		c.looks[i] = c.looks[i] && c.takes[i].Cost == 0 // and no other descriptor takes from it
+		looks = looks || c.looks[i]
+	}
+	if !looks {
+		return s.Buckets.TryConsume(ctx, now, c.takes, c.outs)
+	}
+	c.look(1)
+	allowed, err = s.peek(ctx, now, c)
+	c.look(0)
+	if err != nil || !allowed || !slices.Contains(c.looks, false) {
+		return allowed, err
+	}
+	looked := slices.Clone(c.outs)
+	allowed, err = s.Buckets.TryConsume(ctx, now, c.takes, c.outs)
+	for i := range c.outs {
+		if c.looks[i] {
+			c.outs[i] = looked[i]
+		}
+	}
+	return allowed, err
+}
+
+// look sets how much is asked for where nothing is taken.
+func (c *call) look(tokens int64) {
+	for i := range c.takes {
+		if c.looks[i] {
+			c.takes[i].Cost = tokens
+		}
+	}
+}
+
+// peek finds whether all takes have room, and what there is.
+func (s *rateLimiting) peek(ctx context.Context, now int64, c *call) (allowed bool, err error) {
+	if allowed, err = s.Buckets.Peek(ctx, now, c.takes, c.outs); err == nil && allowed {
+		stay(c.takes, c.outs)
+	}
+	return allowed, err
 }
 
 // giveBack returns what takes cost to their counters. It was taken at charged; 0 stands for nobody knows when.
@@ -365,19 +409,27 @@ func (s *rateLimiting) reply(c *call, allowed bool) {
 		overall = ratelimit.RateLimitResponse_OVER_LIMIT
 	}
 	c.answer = appendNumber(c.answer, 1, uint64(overall))
-	var wait time.Duration
+	var wait, together time.Duration // until all limits have room, and until one of the quotas has
 	for i := range c.all {
 		a := &c.all[i]
 		if a.limit != nil && !a.limit.Unlimited {
 			a.over = a.limit.Nothing || !c.outs[a.take].Allowed
 			if a.over && !a.limit.Nothing && !a.limit.Shadow {
-				wait = max(wait, c.outs[a.take].RetryAfter)
+				switch after := c.outs[a.take].RetryAfter; {
+				case !a.limit.Quota:
+					wait = max(wait, after)
+				case after > 0 && (together == 0 || after < together):
+					together = after
+				}
 			}
 			if s.Observe != nil {
 				s.Observe(a.limit, a.over)
 			}
 		}
 		c.appendStatus(a)
+	}
+	if exhausted(c.all, c.outs) {
+		wait = max(wait, together)
 	}
 	if !allowed && wait > 0 {
 		c.appendHeader("retry-after", strconv.FormatInt(rate.Seconds(wait), 10))
