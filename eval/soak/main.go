@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *span < 5*time.Second || *each < 1 {
 		return errors.New("want -for of 5s or more and -clients of 1 or more")
 	}
-	s, err := start(*engine)
+	s, err := start(*engine, out)
 	if err != nil {
 		return err
 	}

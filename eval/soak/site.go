@@ -29,6 +29,8 @@ type site struct {
 	gate *harness.Gateway
 	apis [2]*api
 
+	out io.Writer // what is wrong is said as it is seen
+
 	reloads, changes, restarts, lost atomic.Int64
 
 	mu     sync.Mutex
@@ -38,12 +40,12 @@ type site struct {
 // idle is how long the gateway keeps a connection that nothing comes on: at rest there are none.
 const idle = 2 * time.Second
 
-func start(engine string) (*site, error) {
+func start(engine string, out io.Writer) (*site, error) {
 	dir, err := os.MkdirTemp("", "soak")
 	if err != nil {
 		return nil, err
 	}
-	s := &site{dir: dir, faults: map[string]int{}}
+	s := &site{dir: dir, out: out, faults: map[string]int{}}
 	if err := s.begin(engine); err != nil {
 		s.close()
 		return nil, err
@@ -149,7 +151,11 @@ func (s *site) wrong(who string, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if text := who + ": " + err.Error(); len(s.faults) < 100 || s.faults[text] > 0 {
+	text := who + ": " + err.Error()
+	if s.faults[text] == 0 && len(s.faults) < 100 {
+		fmt.Fprintf(s.out, "%s  wrong: %s\n", time.Now().UTC().Format(time.TimeOnly), text)
+	}
+	if len(s.faults) < 100 || s.faults[text] > 0 {
 		s.faults[text]++
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -10,7 +11,7 @@ import (
 
 // TestWhatSoakReports: what is wrong is said once, with how often, and what is held longer than before.
 func TestWhatSoakReports(t *testing.T) {
-	s := &site{faults: map[string]int{}}
+	s := &site{out: io.Discard, faults: map[string]int{}}
 	for range 3 {
 		s.wrong("asking", &net.OpError{Op: "read", Err: errors.New("reset"), Addr: &net.TCPAddr{Port: 7}})
 	}

@@ -5,11 +5,13 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/edits"
 )
 
 // Kind is a kind of server that may stand behind the gateway.
@@ -82,13 +84,40 @@ func Names() (names []string) {
 	return names
 }
 
+// called are other names of kinds: of what is built on one, and routes as it does.
+var called = map[string]string{"fastapi": "starlette", "spring-boot": "spring", "werkzeug": "flask"}
+
+// instead is what to say for names that are no kind, since several run under them, or none was measured.
+var instead = map[string]string{
+	"node":   "express, express4, fastify or koa, whichever runs on it",
+	"python": "flask, django or starlette, whichever runs on it",
+	"java":   "spring, tomcat or jetty, whichever runs on it",
+	"ruby":   unmeasured, "rails": unmeasured, "nestjs": unmeasured, "laravel": unmeasured, "aspnet": unmeasured,
+	"dotnet": unmeasured, "phoenix": unmeasured, "quarkus": unmeasured, "actix": unmeasured, "axum": unmeasured,
+	"fiber": unmeasured, "caddy": unmeasured, "traefik": unmeasured,
+}
+
+const unmeasured = "none, because it was not measured: without a kind, what servers read in different ways is refused"
+
 // Find returns the kind of a name, or an error that lists the names.
 func Find(name string) (Kind, error) {
-	i := slices.IndexFunc(All(), func(k Kind) bool { return k.Kind == name })
-	if i < 0 {
-		return Kind{}, fmt.Errorf("%q, want one of %s", name, strings.Join(Names(), ", "))
+	asked := strings.ToLower(name)
+	if kind, ok := called[asked]; ok {
+		asked = kind
 	}
-	return All()[i], nil
+	if i := slices.IndexFunc(All(), func(k Kind) bool { return k.Kind == asked }); i >= 0 {
+		return All()[i], nil
+	}
+	if want, ok := instead[asked]; ok {
+		return Kind{}, fmt.Errorf("%q, want %s", name, want)
+	}
+	for _, near := range slices.Concat(Names(), slices.Sorted(maps.Keys(called))) {
+		if edits.Distance(asked, near, 3) < 3 {
+			return Kind{}, fmt.Errorf("%q, want perhaps %s; or another one of %s", name, near,
+				strings.Join(Names(), ", "))
+		}
+	}
+	return Kind{}, fmt.Errorf("%q, want one of %s", name, strings.Join(Names(), ", "))
 }
 
 // Source says where the facts are from.
