@@ -62,9 +62,10 @@ const patient = time.Second
 // connection failed by. After an error nothing is to be closed.
 func (p *Pool) Do(ctx context.Context, q *Request, a *Answer) error {
 	fresh := false
+	var failed []*server // of this request, on connections of their own
 	for {
 		a.began = time.Now()
-		c, err := p.take(ctx, fresh, a.began)
+		c, err := p.take(ctx, fresh, a.began, failed)
 		if err != nil {
 			return err
 		}
@@ -86,8 +87,13 @@ func (p *Pool) Do(ctx context.Context, q *Request, a *Answer) error {
 			continue // with another one of those that are there, or a new one
 		case errors.Is(err, ErrBody):
 			return err
-		case c.reused && !answered && q.Again && !fresh && !isTimeout(err):
+		case answered || !q.Again || isTimeout(err):
+		case c.reused && !fresh: // it was about to be closed
 			fresh = true
+			continue
+		case len(failed)+1 < len(p.servers):
+			p.ill(c.server, err)
+			fresh, failed = true, append(failed, c.server)
 			continue
 		}
 		p.ill(c.server, err)

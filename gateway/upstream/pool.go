@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,14 +209,14 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// take returns a connection to the server whose turn it is: one that is idle, unless it is to be
-// fresh, or a new one.
-func (p *Pool) take(ctx context.Context, fresh bool, now time.Time) (*conn, error) {
+// take returns a connection to the server whose turn it is, of those that were not tried: one that is idle, unless it
+// is to be fresh, or a new one.
+func (p *Pool) take(ctx context.Context, fresh bool, now time.Time, tried []*server) (*conn, error) {
 	if p.http2.Load() {
 		return nil, ErrHTTP2
 	}
-	var tried []*server
-	var failed error
+	tried = slices.Clip(tried)
+	failed := error(ErrNotSent)
 	p.mu.Lock()
 	for {
 		s := p.pick(now, tried)

@@ -276,6 +276,28 @@ func TestRetriesAskTheMethod(t *testing.T) {
 	}
 }
 
+// A server that ends every connection without an answer, as one does that is about to begin anew, costs no request that
+// may be sent twice: another one has it. Of the others each that is its turn is lost.
+func TestOneServerOfSeveralEnds(t *testing.T) {
+	ends := serve(t, func(net.Conn, *bufio.Reader, string) bool { return false })
+	serves := serve(t, always(ok))
+	for _, again := range []bool{true, false} {
+		p := newPool(t, serves, func(o *upstream.Options) {
+			o.Servers = append(o.Servers, upstream.Server{Address: ends.Addr().String()})
+			o.MaxFails = 1000 // so that it keeps its turn
+		})
+		lost := 0
+		for range 20 {
+			if _, _, err := send(context.Background(), p, &upstream.Request{Head: []byte(get), Again: again}); err != nil {
+				lost++
+			}
+		}
+		if want := map[bool]int{true: 0, false: 10}[again]; lost != want {
+			t.Errorf("again %v: %d of 20 requests are lost, want %d", again, lost, want)
+		}
+	}
+}
+
 // Whoever leaves while a server is silent ends the request and its connection, at each stage.
 func TestClientsThatLeave(t *testing.T) {
 	for name, said := range map[string]string{

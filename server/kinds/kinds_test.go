@@ -10,7 +10,7 @@ import (
 // TestNamesPeopleSay: a kind is found by the name of what is built on it, and who says another one is told what to say.
 func TestNamesPeopleSay(t *testing.T) {
 	for name, want := range map[string]string{
-		"starlette": "starlette", "fastapi": "starlette", "FastAPI": "starlette", "spring-boot": "spring", "nginx": "nginx",
+		"starlette": "starlette", "fastapi": "starlette", "FastAPI": "starlette", "spring-boot": "spring",
 	} {
 		if k, err := kinds.Find(name); err != nil || k.Kind != want {
 			t.Errorf("%q is %q, %v, want %q", name, k.Kind, err, want)
