@@ -89,7 +89,9 @@ var allowed = map[string][]string{
 	// a Limiter for tests
 	"internal/trial": {"", "bucket/memory", "endpoint", "identity", "inspect", "internal/race", "policy",
 		"reservation"},
-	"internal/routertest": {"", "identity"}, // what middleware for routers has to do
+	"internal/routertest": {
+		"", "bucket/memory", "endpoint", "httplimit", "identity", "policy",
+	}, // what middleware for routers has to do
 	"internal/imports":    {},               // this table, as a test
 	// processes that end with the test that started them
 	"internal/mortal":    {},

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/headgate-io/headgate/internal/routertest"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/serve/spoe"
 )
@@ -68,17 +69,17 @@ func overSPOE(t *testing.T, o decisions.Options) door {
 	hello := text(append(text(nil, "supported-versions"), 8), "2.0")
 	hello = append(append(text(hello, "max-frame-size"), 3), length(16380)...)
 	frame(1, hello)
-	return door{"HAProxy by SPOE", func(c call) verdict {
+	return door{"HAProxy by SPOE", func(c routertest.Call) routertest.Verdict {
 		var fields []byte
-		for name, lines := range c.header() {
+		for name, lines := range c.Header() {
 			fields = text(text(fields, name), lines[0])
 		}
 		fields = append(fields, 0, 0)
 		q := append(text(nil, "check"), 4)
-		q = text(append(text(q, "method"), 8), c.method)
-		q = text(append(text(q, "target"), 8), c.target)
+		q = text(append(text(q, "method"), 8), c.Method)
+		q = text(append(text(q, "target"), 8), c.Target)
 		q = text(append(text(q, "headers"), 9), string(fields))
-		switch a := netip.MustParseAddr(c.client); {
+		switch a := netip.MustParseAddr(c.Client); {
 		case a.Is4():
 			q = append(append(text(q, "client"), 6), a.AsSlice()...)
 		default:
@@ -123,8 +124,8 @@ func overSPOE(t *testing.T, o decisions.Options) door {
 			}
 		}
 		if allowed != (status == http.StatusOK) {
-			t.Errorf("%s %s: allowed is %v, and the status %d", c.method, c.target, allowed, status)
+			t.Errorf("%s %s: allowed is %v, and the status %d", c.Method, c.Target, allowed, status)
 		}
-		return ofAnswer(status, h)
+		return routertest.VerdictOf(status, h)
 	}}
 }

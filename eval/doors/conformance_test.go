@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +21,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -31,147 +29,43 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket/memory"
-	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/httplimit"
-	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/routertest"
 	"github.com/headgate-io/headgate/key"
-	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/serve/resp"
 	"github.com/headgate-io/headgate/server/envoy"
 )
 
-// call is a request of the corpus.
-type call struct {
-	method, target string
-	client         string   // at the other end of the connection
-	forwarded      string   // X-Forwarded-For as that sent it
-	fields         []string // others, name and value
-}
-
-// verdict is what a door says of a call, as far as every door can: the rules that apply with what is left of each and
-// when there is more, as the fields have it, and when to come back.
-type verdict struct {
-	status                       int
-	left, limits, retry, methods string
-}
-
 // door decides calls, each on a limiter of its own.
 type door struct {
 	name   string
-	decide func(call) verdict
-}
-
-// corpus makes calls of every kind: targets in many spellings, known and unknown, methods, clients, balancers and
-// fields, each as often as it takes to empty a bucket.
-func corpus() (calls []call) {
-	rng := rand.New(rand.NewPCG(14, 9))
-	targets := []string{
-		"/v1/items/1", "/v1/items/2?x=1", "/v1/items/%31", "//v1/items/1", "/v1/./items/1", "/v1/x/../items/1",
-		"/v1/items/1/", "/v1/items", "/v1/items/", "/public/a", "/public/a/b/c",
-		"/public/%2e%2e/v1/items/1", "/public/a%2fb", "/public/a;b", "/public/%00", "/public/a%5cb", "/none", "/",
-		"/v1/items/%zz", "/v1/ITEMS/1", "/v1/items/" + strings.Repeat("x", 300),
-		"/login", "/login?user=a&user=b", "/v1/items/1?", "/public/%25", "/public/caf%C3%A9", "/public/%ff",
-	}
-	methods := []string{"GET", "GET", "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}
-	clients := []string{"192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "::ffff:192.0.2.1", "10.0.0.1"}
-	for range 1000 {
-		c := call{
-			method: methods[rng.IntN(len(methods))],
-			target: targets[rng.IntN(len(targets))],
-			client: clients[rng.IntN(len(clients))],
-		}
-		if rng.IntN(3) == 0 {
-			c.forwarded = []string{"198.51.100.1", "198.51.100.2, 10.0.0.2", "unknown", "not an address",
-				"198.51.100.3, 192.0.2.9"}[rng.IntN(5)]
-		}
-		if rng.IntN(12) == 0 {
-			c.fields = [][]string{{"Origin", "https://a.example"}, {"Authorization", "Bearer nonsense"},
-				{"Accept", "*/*"}}[rng.IntN(3)]
-		}
-		calls = append(calls, c)
-	}
-	return calls
+	decide func(routertest.Call) routertest.Verdict
 }
 
 // bench is a limiter for one door, on the clock that all share.
-func bench(t *testing.T, clock *atomic.Int64) *headgate.Limiter {
+func bench(t *testing.T, clock *atomic.Int64, trusted ...netip.Prefix) *headgate.Limiter {
 	t.Helper()
-	who, err := identity.New(identity.Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	o, err := routertest.Limits(clock, trusted...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var templates []endpoint.Template
-	for _, text := range []string{"GET /v1/items/{id}", "POST /v1/items", "GET /public/{path...}", "POST /login"} {
-		template, err := endpoint.ParseTemplate(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		templates = append(templates, template)
-	}
-	table, err := endpoint.Compile(templates, endpoint.Profile{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
-		{Endpoint: "GET /v1/items/{id}", Name: "items", Limit: 20, Per: time.Minute},
-		{
-			Endpoint: "GET /v1/items/{id}",
-			Name:     "items by address",
-			Subject:  policy.SubjectIP,
-			Limit:    15,
-			Per:      time.Minute,
-			Burst:    30,
-		},
-		{Endpoint: "POST /login", Name: "logins", Limit: 3, Per: time.Hour},
-		{Endpoint: policy.Default, Name: "others", Limit: 10, Per: time.Minute},
-		{Endpoint: policy.All, Name: "all", Limit: 100, Per: time.Minute},
-		{Endpoint: policy.All, Mode: policy.Block, Subject: policy.SubjectIP, Only: "ip:2001:db8::2"},
-		{Endpoint: "GET /public/{path...}", Mode: policy.Allow, Subject: policy.SubjectIP, Only: "ip:192.0.2.2"},
-	}}, policy.CompileOptions{Endpoints: table})
-	if err := problems.Err(); err != nil {
-		t.Fatal(err)
-	}
-	buckets, err := memory.New(memory.Options{MaxBuckets: 1 << 12})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lim, err := headgate.New(headgate.Options{
-		Endpoints: table, Policies: headgate.Fixed(set), Buckets: buckets, Identities: who,
-		Now: func() time.Time { return time.Unix(0, clock.Load()) },
-	})
+	lim, err := headgate.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return lim
 }
 
-// ofAnswer reads a verdict out of an answer.
-func ofAnswer(status int, h http.Header) verdict {
-	return verdict{status, h.Get("RateLimit"), h.Get("RateLimit-Policy"), h.Get("Retry-After"), h.Get("Allow")}
-}
-
-// header are the fields of a call as its client sent them.
-func (c call) header() http.Header {
-	h := http.Header{}
-	if c.forwarded != "" {
-		h.Set("X-Forwarded-For", c.forwarded)
-	}
-	for i := 0; i+1 < len(c.fields); i += 2 {
-		h.Set(c.fields[i], c.fields[i+1])
-	}
-	return h
-}
-
-func (c call) request(t *testing.T) *http.Request {
-	r, err := http.NewRequest(c.method, "http://h/", http.NoBody)
+func request(t *testing.T, c routertest.Call) *http.Request {
+	r, err := http.NewRequest(c.Method, "http://h/", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.RequestURI, r.Header, r.RemoteAddr = c.target, c.header(), net.JoinHostPort(c.client, "4711")
-	if r.URL, err = url.ParseRequestURI(c.target); err != nil { // which no server of Go's passes on
+	r.RequestURI, r.Header, r.RemoteAddr = c.Target, c.Header(), net.JoinHostPort(c.Client, "4711")
+	if r.URL, err = url.ParseRequestURI(c.Target); err != nil { // which no server of Go's passes on
 		r.URL = nil
 	}
 	return r
@@ -217,11 +111,11 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 			Body:       http.NoBody,
 		}
 	}
-	chain := func(c call) string {
-		if c.forwarded == "" {
-			return c.client
+	chain := func(c routertest.Call) string {
+		if c.Forwarded == "" {
+			return c.Client
 		}
-		return c.forwarded + ", " + c.client
+		return c.Forwarded + ", " + c.Client
 	}
 	middle, gate := bench(t, clock), bench(t, clock)
 	middleware := httplimit.Handler(middle, ok, limit(middle))
@@ -229,40 +123,43 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 	forward, nginx := must(decisions.New(asked(bench(t, clock)))), must(decisions.New(asked(bench(t, clock))))
 	overHTTP, inJSON := must(decisions.New(asked(bench(t, clock)))), must(decisions.New(asked(bench(t, clock))))
 	return []door{
-		{"`httplimit`", func(c call) verdict {
-			w := serve(middleware, c.request(t))
-			return ofAnswer(w.Code, w.Header())
+		{"`httplimit`", func(c routertest.Call) routertest.Verdict {
+			w := serve(middleware, request(t, c))
+			return routertest.VerdictOf(w.Code, w.Header())
 		}},
-		{"gateway", func(c call) verdict { w := serve(proxy, c.request(t)); return ofAnswer(w.Code, w.Header()) }},
-		{"Traefik, Caddy, HAProxy by Lua: /forward", func(c call) verdict {
-			h := c.header()
-			h.Set("X-Forwarded-Method", c.method)
-			h.Set("X-Forwarded-Uri", c.target)
+		{"gateway", func(c routertest.Call) routertest.Verdict {
+			w := serve(proxy, request(t, c))
+			return routertest.VerdictOf(w.Code, w.Header())
+		}},
+		{"Traefik, Caddy, HAProxy by Lua: /forward", func(c routertest.Call) routertest.Verdict {
+			h := c.Header()
+			h.Set("X-Forwarded-Method", c.Method)
+			h.Set("X-Forwarded-Uri", c.Target)
 			h.Set("X-Forwarded-For", chain(c))
 			w := serve(forward, question("GET", "/forward", h))
-			return ofAnswer(w.Code, w.Header())
+			return routertest.VerdictOf(w.Code, w.Header())
 		}},
-		{"nginx: /nginx", func(c call) verdict {
-			h := c.header()
-			h.Set("X-Original-Method", c.method)
-			h.Set("X-Original-URI", c.target)
-			h.Set("X-Real-IP", c.client)
+		{"nginx: /nginx", func(c routertest.Call) routertest.Verdict {
+			h := c.Header()
+			h.Set("X-Original-Method", c.Method)
+			h.Set("X-Original-URI", c.Target)
+			h.Set("X-Real-IP", c.Client)
 			w := serve(nginx, question("GET", "/nginx", h))
 			status := w.Code
 			if told := w.Header().Get("Headgate-Status"); told != "" {
 				status, _ = strconv.Atoi(told)
 			}
-			return ofAnswer(status, w.Header())
+			return routertest.VerdictOf(status, w.Header())
 		}},
-		{"Envoy over HTTP: /envoy", func(c call) verdict {
-			h := c.header()
+		{"Envoy over HTTP: /envoy", func(c routertest.Call) routertest.Verdict {
+			h := c.Header()
 			h.Set("X-Forwarded-For", chain(c))
-			w := serve(overHTTP, question(c.method, "/envoy"+c.target, h))
-			return ofAnswer(w.Code, w.Header())
+			w := serve(overHTTP, question(c.Method, "/envoy"+c.Target, h))
+			return routertest.VerdictOf(w.Code, w.Header())
 		}},
-		{"programs, in JSON", func(c call) verdict {
-			header := map[string][]string(c.header())
-			body, err := json.Marshal(map[string]any{"method": c.method, "target": c.target, "client": c.client,
+		{"programs, in JSON", func(c routertest.Call) routertest.Verdict {
+			header := map[string][]string(c.Header())
+			body, err := json.Marshal(map[string]any{"method": c.Method, "target": c.Target, "client": c.Client,
 				"header": header})
 			if err != nil {
 				t.Fatal(err)
@@ -283,7 +180,7 @@ func doors(t *testing.T, clock *atomic.Int64) []door {
 				t.Errorf("%s: the fields say %s, and the answer %q and %d", body, h.Get("RateLimit"),
 					a.Rule, *a.Remaining)
 			}
-			return ofAnswer(a.Status, h)
+			return routertest.VerdictOf(a.Status, h)
 		}},
 		overGRPC(t, asked(bench(t, clock))),
 		overSPOE(t, asked(bench(t, clock))),
@@ -307,15 +204,15 @@ func overGRPC(t *testing.T, o decisions.Options) door {
 	}
 	t.Cleanup(func() { _ = conn.Close(); _ = s.Shutdown(context.Background()) })
 	client := auth.NewAuthorizationClient(conn)
-	return door{"Envoy over gRPC", func(c call) verdict {
-		about := &auth.AttributeContext_HttpRequest{Method: c.method, Path: c.target, HeaderMap: &core.HeaderMap{}}
-		for name, lines := range c.header() {
+	return door{"Envoy over gRPC", func(c routertest.Call) routertest.Verdict {
+		about := &auth.AttributeContext_HttpRequest{Method: c.Method, Path: c.Target, HeaderMap: &core.HeaderMap{}}
+		for name, lines := range c.Header() {
 			about.HeaderMap.Headers = append(about.HeaderMap.Headers,
 				&core.HeaderValue{Key: strings.ToLower(name), RawValue: []byte(lines[0])})
 		}
 		answer, err := client.Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
 			Source: &auth.AttributeContext_Peer{Address: &core.Address{
-				Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: c.client}}}},
+				Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: c.Client}}}},
 			Request: &auth.AttributeContext_Request{Http: about},
 		}})
 		if err != nil {
@@ -329,13 +226,13 @@ func overGRPC(t *testing.T, o decisions.Options) door {
 		for _, f := range fields {
 			h.Add(f.GetHeader().GetKey(), f.GetHeader().GetValue())
 		}
-		return ofAnswer(status, h)
+		return routertest.VerdictOf(status, h)
 	}}
 }
 
 // overRESP asks by HG.CHECK, which has room for the status, and for the rule that binds with what is left of
 // it and when to come back.
-func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, left, retry string) {
+func overRESP(t *testing.T, o decisions.Options) func(routertest.Call) (status int, rule, left, retry string) {
 	t.Helper()
 	answers, err := decisions.NewAnswers(o)
 	if err != nil {
@@ -370,9 +267,9 @@ func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, l
 		}
 		return strings.TrimRight(text, "\r\n")
 	}
-	return func(c call) (status int, rule, left, retry string) {
-		words := []string{"HG.CHECK", c.method, c.target, c.client}
-		for name, lines := range c.header() {
+	return func(c routertest.Call) (status int, rule, left, retry string) {
+		words := []string{"HG.CHECK", c.Method, c.Target, c.Client}
+		for name, lines := range c.Header() {
 			words = append(words, "HEADER", name, lines[0])
 		}
 		text := fmt.Sprintf("*%d\r\n", len(words))
@@ -398,61 +295,43 @@ func overRESP(t *testing.T, o decisions.Options) func(call) (status int, rule, l
 	}
 }
 
-// row counts of how many calls a door says what the first one does.
-type row struct {
-	door                         string
-	status, left, retry, methods int
-}
-
-func (r *row) count(got, want verdict) {
-	for n, same := range map[*int]bool{
-		&r.status: got.status == want.status, &r.left: got.left == want.left && got.limits == want.limits,
-		&r.retry: got.retry == want.retry, &r.methods: got.methods == want.methods,
-	} {
-		if same {
-			*n++
-		}
-	}
-}
-
 var rewrite = flag.Bool("write", false, "write the table of docs/doors.md")
 
 // Every door says the same of every call: the verdict, the rules that apply with what is left, and
 // when to come back. The table of docs/doors.md is what was counted here.
 func TestConformance(t *testing.T) {
-	var clock atomic.Int64
-	clock.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano())
-	all := doors(t, &clock)
-	redis := overRESP(t, decisions.Options{Limiter: bench(t, &clock), Trusted: netip.Addr.IsLoopback})
-	rows := make([]row, len(all))
-	byCommand := row{door: "clients of Redis, by HG.CHECK"}
-	statuses, calls := map[int]int{}, corpus()
+	clock := routertest.Start()
+	all := doors(t, clock)
+	redis := overRESP(t, decisions.Options{Limiter: bench(t, clock), Trusted: netip.Addr.IsLoopback})
+	rows := make([]routertest.Row, len(all))
+	byCommand := routertest.Row{Door: "clients of Redis, by HG.CHECK"}
+	statuses, calls := map[int]int{}, routertest.Corpus()
 	for i, c := range calls {
 		want := all[0].decide(c)
-		statuses[want.status]++
-		rows[0].count(want, want)
+		statuses[want.Status]++
+		rows[0].Count(want, want)
 		for j, d := range all[1:] {
 			got := d.decide(c)
-			if rows[j+1].count(got, want); got != want {
-				t.Errorf("call %d, %s %.80s of %s (%q, %q): %s says %+v, want %+v as %s", i, c.method, c.target,
-					c.client, c.forwarded, c.fields, d.name, got, want, all[0].name)
+			if rows[j+1].Count(got, want); got != want {
+				t.Errorf("call %d, %s %.80s of %s (%q, %q): %s says %+v, want %+v as %s", i, c.Method, c.Target,
+					c.Client, c.Forwarded, c.Fields, d.name, got, want, all[0].name)
 			}
 		}
 		status, rule, left, retry := redis(c)
 		if retry == "-1" {
 			retry = ""
 		}
-		got := verdict{status: status, left: want.left, limits: want.limits, retry: retry}
-		if rule != "" && !strings.Contains(want.left, fmt.Sprintf(`"%s";r=%s`, rule, left)) ||
-			(rule == "") != (want.left == "") {
-			got.left = "other"
+		got := routertest.Verdict{Status: status, Left: want.Left, Limits: want.Limits, Retry: retry}
+		if rule != "" && !strings.Contains(want.Left, fmt.Sprintf(`"%s";r=%s`, rule, left)) ||
+			(rule == "") != (want.Left == "") {
+			got.Left = "other"
 		}
-		byCommand.count(got, want)
-		if got.methods = want.methods; got != want {
+		byCommand.Count(got, want)
+		if got.Methods = want.Methods; got != want {
 			t.Errorf("call %d, %s %.80s of %s: HG.CHECK says %d, %q with %s left, again in %s, want %+v as %s", i,
-				c.method, c.target, c.client, status, rule, left, retry, want, all[0].name)
+				c.Method, c.Target, c.Client, status, rule, left, retry, want, all[0].name)
 		}
-		clock.Add(int64(50 * time.Millisecond))
+		clock.Add(int64(routertest.Step))
 	}
 	for _, status := range []int{200, 400, 403, 404, 405, 429} {
 		if statuses[status] < 10 {
@@ -460,11 +339,12 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	table := "| door | status | limits, and what is left | Retry-After | Allow |\n|---|---|---|---|---|\n"
-	for i, r := range rows {
-		table += fmt.Sprintf("| %s | %d | %d | %d | %d |\n", all[i].name, r.status, r.left, r.retry, r.methods)
+	for i := range rows {
+		rows[i].Door = all[i].name
+		table += rows[i].String()
 	}
-	table += fmt.Sprintf("| %s | %d | %d, of the rule that binds | %d | not told |\n", byCommand.door, byCommand.status,
-		byCommand.left, byCommand.retry)
+	table += fmt.Sprintf("| %s | %d | %d, of the rule that binds | %d | not told |\n", byCommand.Door, byCommand.Status,
+		byCommand.Left, byCommand.Retry)
 	compareTable(t,
 		fmt.Sprintf("<!-- begin: go test ./doors -run TestConformance -write -->\nOf %d calls, how many were "+
 			"answered as by `httplimit`:\n\n%s<!-- end -->\n", len(calls), table))

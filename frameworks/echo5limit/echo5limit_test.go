@@ -14,6 +14,7 @@ import (
 )
 
 var router = routertest.Router{
+	Name: "echo 5",
 	Item: "/items/:id", Fixed: "/items/new", Rest: "/files/*", Start: start,
 	Charged: map[string][]string{
 		"/items/:id": {"/items/{id...}"}, "/items/new": {"/items/new"}, "/files/*": {"/files/{rest...}", "/files"},

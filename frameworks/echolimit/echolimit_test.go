@@ -13,6 +13,7 @@ import (
 )
 
 var router = routertest.Router{
+	Name: "echo",
 	Item: "/items/:id", Fixed: "/items/new", Rest: "/files/*", Start: start,
 	Charged: map[string][]string{
 		"/items/:id": {"/items/{id...}"}, "/items/new": {"/items/new"}, "/files/*": {"/files/{rest...}", "/files"},

@@ -28,6 +28,7 @@ func Test(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			routertest.Run(t, routertest.Router{
+				Name:        "fiber",
 				Item:        "/items/:id",
 				Fixed:       "/items/new",
 				Rest:        "/files/*",

@@ -53,6 +53,7 @@ func New(o Options) *Middleware {
 // before all others.
 func (m *Middleware) Handle(c *gin.Context) {
 	if !m.gate.Admit(c.Writer, c.Request, m.options.User(c)) {
+		c.Writer.WriteHeaderNow() // or gin puts its own Content-Type on what has no body
 		c.Abort()
 		return
 	}

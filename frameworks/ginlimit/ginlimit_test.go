@@ -14,6 +14,7 @@ import (
 )
 
 var router = routertest.Router{
+	Name: "gin",
 	Item: "/items/:id", Fixed: "/items/new", Rest: "/files/*path", Start: start,
 	Charged: map[string][]string{
 		"/items/:id": {"/items/{id}"}, "/items/new": {"/items/new"}, "/files/*path": {"/files/{path...}", "/files"},

@@ -19,6 +19,9 @@ import (
 
 // Router is a framework and its middleware.
 type Router struct {
+	// Name is that of the framework, in docs/doors.md.
+	Name string
+
 	// Item, Fixed and Rest are routes of GET as the framework writes them: of one
 	// item, of a fixed one beside it, and of whatever begins with /files/.
 	Item, Fixed, Rest string
@@ -49,6 +52,7 @@ type Program struct {
 func Run(t *testing.T, r Router) {
 	t.Run("Limits", r.limits)
 	t.Run("ChargedIsServed", r.chargedIsServed)
+	t.Run("Conforms", r.conforms)
 	if !r.ReadsBodies {
 		t.Run("SlowBodies", r.slowBodies)
 	}

@@ -317,7 +317,8 @@ func FuzzShouldRateLimit(f *testing.F) {
 			t.Fatal(err)
 		}
 		left := s.ask(t, "shop", 0, "user=u +0")
-		if !strings.HasPrefix(left, "over: over 0 in ") && left != "ok: ok 1" && left != "ok: ok 2" && left != "ok: ok 3" {
+		if !strings.HasPrefix(left, "over: over 0 in ") && left != "ok: ok 1" && left != "ok: ok 2" &&
+			left != "ok: ok 3" {
 			t.Fatalf("the counter of user=u says %s, want 0 to 3 left", left)
 		}
 		s.now.Add(int64(time.Second))

@@ -30,7 +30,10 @@ func TestCasesOfEnvoyproxyRatelimit(t *testing.T) {
 	ask := func(domain, descriptors, want string) step {
 		return step{domain: domain, descriptors: strings.Split(descriptors, ","), want: want}
 	}
-	differs := func(s step, theirs, why string) step { s.theirs, s.why = theirs, why; return s }
+	differs := func(s step, theirs, why string) step {
+		s.theirs, s.why = theirs, why
+		return s
+	}
 	later := func(s step, after time.Duration) step { s.after = after; return s }
 	times := func(n int, s step) []step { return slices.Repeat([]step{s}, n) }
 	var a, b, shared, apart []step
@@ -42,7 +45,8 @@ func TestCasesOfEnvoyproxyRatelimit(t *testing.T) {
 	for i, left := range []string{"9", "8", "7", "6", "5", "4", "3", "2", "1", "0"} {
 		b = append(b, ask("another", "key2=7,key3=7", "ok: ok 1"+left+", ok "+left))
 		shared = append(shared, ask("share-threshold-test", "files=files/a.pdf", "ok: ok "+left))
-		apart = append(apart, ask("share-threshold-test", "files_no_share=files_no_share/"+string(rune('a'+i)), "ok: ok 9"))
+		one := "files_no_share=files_no_share/" + string(rune('a'+i))
+		apart = append(apart, ask("share-threshold-test", one, "ok: ok 9"))
 	}
 	for _, left := range []string{"9", "8", "7", "6", "5"} {
 		b = append(b, differs(ask("another", "key2=7,key3=7", "over: ok 10, over 0 in 6m0s; retry-after 360"),
@@ -92,7 +96,8 @@ func TestCasesOfEnvoyproxyRatelimit(t *testing.T) {
 			ask("rl", "foo=my_foo bar=bkthomps,source_cluster=proxy destination_cluster=bkthomps", "ok: ok -, ok 0"),
 			ask("rl", "foo=my_foo bar=bkthomps,source_cluster=proxy destination_cluster=bkthomps",
 				"over: ok -, over 0 in 30s; retry-after 30"),
-			ask("rl", "foo=my_foo bar=bkthomps,source_cluster=proxy destination_cluster=not_bkthomps", "ok: ok 0, ok -"),
+			ask("rl", "foo=my_foo bar=bkthomps,source_cluster=proxy destination_cluster=not_bkthomps",
+				"ok: ok 0, ok -"),
 			ask("rl", "foo=my_foo bar=bkthomps,source_cluster=proxy destination_cluster=not_bkthomps",
 				"over: over 0 in 1m0s, ok -; retry-after 60"),
 			ask("rl", "foo=my_foo bar=bkthomps,source_cluster=proxy destination_cluster=bkthomps",
@@ -124,8 +129,8 @@ func TestCasesOfEnvoyproxyRatelimit(t *testing.T) {
 				s.now.Add(int64(step.after))
 				got := s.ask(t, step.domain, 1, step.descriptors...)
 				if got != step.want || step.theirs != "" && strings.HasPrefix(got, step.theirs+";") {
-					t.Errorf("%d, %v: %s, want %s; envoyproxy/ratelimit says %q, as %s", i, step.descriptors, got, step.want,
-						step.theirs, step.why)
+					t.Errorf("%d, %v: %s, want %s; envoyproxy/ratelimit says %q, as %s", i, step.descriptors, got,
+						step.want, step.theirs, step.why)
 				}
 			}
 		})
