@@ -288,7 +288,8 @@ func TestOneServerOfSeveralEnds(t *testing.T) {
 		})
 		lost := 0
 		for range 20 {
-			if _, _, err := send(context.Background(), p, &upstream.Request{Head: []byte(get), Again: again}); err != nil {
+			q := &upstream.Request{Head: []byte(get), Again: again}
+			if _, _, err := send(context.Background(), p, q); err != nil {
 				lost++
 			}
 		}
