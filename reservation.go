@@ -193,6 +193,10 @@ func (l *Limiter) LimitsConcurrency() bool {
 	return set != nil && set.LimitsConcurrency()
 }
 
+// Places is how many requests are under way whose end will be told, by the rule that limits how many may be, under its
+// policy.Terms.ID. It looks at all of them.
+func (l *Limiter) Places() map[uint64]int64 { return l.reservations.Places(l.clock.Now()) }
+
 // Reservations reports the state of the table of reservations.
 func (l *Limiter) Reservations() reservation.Stats { return l.reservations.Stats(l.clock.Now()) }
 
@@ -268,7 +272,7 @@ func (l *Limiter) settle(ctx context.Context, id reservation.ID, a Answer, void 
 		Void: void,
 	})
 	if err != nil {
-		l.reservations.Release(id)
+		l.reservations.Release(id, now)
 		return reservation.Settlement{}, fmt.Errorf("settle a reservation: %w", err)
 	}
 	l.reservations.Finish(id, s)

@@ -1,6 +1,8 @@
 package bucket
 
 import (
+	"math"
+
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -117,6 +119,12 @@ func (h *Held) convert(k key.Key, to *rate.Shape, at, most int64) {
 	h.alone = true
 	switch {
 	case fromLog && toLog && from.Tick == to.Tick:
+	case fromLog && toLog:
+		// All of it, as where the window stays: what is given back later is given back of all.
+		at = max(at, h.Log.Stamp)
+		owed := h.Log.Owed(&from, at)
+		h.owe(k, 0, at)
+		h.Log.Counts[0] = uint32(min(owed, math.MaxUint32))
 	case fromLog:
 		at = max(at, h.Log.Stamp)
 		h.owe(k, h.Log.Owed(&from, at), at)

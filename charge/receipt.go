@@ -3,6 +3,7 @@ package charge
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -53,6 +54,7 @@ type item struct {
 
 	concurrent bool  // units are a place among the requests under way
 	since      int64 // and it counts since then, in Unix nanoseconds
+	lost       bool  // or it counts no more: others may have it, so it is not given back, but taken anew if one is free
 
 	counts *policy.Statuses // the answers that the rule counts, nil for all: as it was when the request came
 
@@ -98,8 +100,13 @@ func (r *Receipt) Void(k key.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.items {
-		if r.items[i].key == k {
-			r.items[i].units = 0
+		own := &r.items[i]
+		switch {
+		case own.key != k:
+		case own.concurrent:
+			own.lost = true // and the request goes on
+		default:
+			own.units = 0
 		}
 	}
 }
@@ -114,6 +121,7 @@ func (r *Receipt) Spend(k key.Key, shape rate.Shape, units int64) {
 		own := &r.items[i]
 		switch {
 		case own.key != k || units == 0:
+		case own.concurrent: // it is under way as before
 		case own.shape != shape:
 			own.units = 0
 		default:
@@ -190,6 +198,17 @@ func (r *Receipt) Concurrent() bool {
 	return r.concurrent
 }
 
+// AddPlaces adds one for each place that it has among the requests under way, by the rule's policy.Terms.ID.
+func (r *Receipt) AddPlaces(to map[uint64]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.items {
+		if it := &r.items[i]; it.concurrent && !it.corrected {
+			to[it.rule]++
+		}
+	}
+}
+
 // settle corrects the buckets of a receipt, or renews its places.
 func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt, s *Settlement,
 	renew bool) (uncharged int64, err error) {
@@ -206,7 +225,9 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 		switch {
 		case it.corrected, !it.concurrent && (renew || due == it.cost):
 			continue
-		case renew && s.Now-it.since < it.shape.Tick/3:
+		case renew && !it.lost && s.Now-it.since < it.shape.Tick/3:
+			continue
+		case it.lost && !renew:
 			continue
 		}
 		who := r.tenants[it.tenant]
@@ -255,7 +276,7 @@ func correct(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, c 
 	err := buckets.Correct(ctx, s.Now, r.change[:], r.moved[:])
 	if c.Renew {
 		if err == nil {
-			it.since, it.shape = s.Now, c.Shape
+			it.since, it.shape, it.lost = s.Now, c.Shape, r.moved[0] < it.units
 		}
 		return err
 	}
@@ -297,8 +318,9 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			Before: take.Before,
 		}
 		if it.concurrent {
-			if c.Units, c.Charged = -it.units, it.since; c.Shape.Tick != it.shape.Tick {
-				c.Charged = max(c.Charged, c.Since) // as of when the bucket was converted
+			c.Units, c.Charged = -it.units, max(it.since, convertedAt(&c))
+			if it.lost || c.Charged-it.since >= it.shape.Tick { // its rule was gone for longer than it counts
+				c.Charged = math.MinInt64 // which no cell counts
 			}
 			return c, true
 		}
@@ -315,6 +337,19 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		return c, true
 	}
 	return bucket.Change{}, false
+}
+
+// convertedAt is when what a bucket of requests under way counted was last converted to another time for which places
+// are kept, or back to one after its rule was gone: it counts from then on. It is below all times if it never was.
+func convertedAt(c *bucket.Change) int64 {
+	at := c.Since
+	for past := c.Before; past != nil; past = past.Before {
+		if past.Shape.Tick != c.Shape.Tick {
+			return at
+		}
+		at = past.Since
+	}
+	return math.MinInt64
 }
 
 // changedTwice says whether a rule may have had a third limit, between the one

@@ -43,3 +43,21 @@ func TestPlacesComeBackFromHandlersThatPanic(t *testing.T) {
 		}
 	}
 }
+
+// TestAPlaceComesBackFromWhoIsTold: nor does a place stay taken where it is whoever is told of decisions that panics.
+func TestAPlaceComesBackFromWhoIsTold(t *testing.T) {
+	lim, err := headgate.New(headgate.Options{Rules: []string{"default 1 at once", "default 100/s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httplimit.Handler(lim, http.NotFoundHandler(), httplimit.Options{
+		Decided: func(*http.Request, *headgate.Decision) { panic("a program's own") },
+	})
+	func() {
+		defer func() { _ = recover() }()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/a", nil))
+	}()
+	if s := lim.Reservations(); s.Made != 1 || s.Outstanding != 0 {
+		t.Errorf("%d were made and %d are outstanding, want 1 and none", s.Made, s.Outstanding)
+	}
+}

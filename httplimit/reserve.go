@@ -58,11 +58,10 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 		timeout = headgate.UntilSettled // a request is under way for as long as it is, and is settled below
 	}
 	made, d, _ := ask(r.Context(), request, timeout)
-	if !h.answer(w, r, request.Target, &d) {
-		return
-	}
-	if !then.always && made.Expires.IsZero() {
-		h.pass(w, r, request.Target)
+	if !d.Allowed || !then.always && made.Expires.IsZero() {
+		if h.answer(w, r, request.Target, &d) {
+			h.pass(w, r, request.Target)
+		}
 		return
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
@@ -72,13 +71,14 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 			cuts:  then.cuts,
 			taken: made.Cost}
 	}
-	m.watch(r)
 	served := false
 	defer func() {
 		m.takeField() // what was set after the header was sent
 		// Not the request's context: a client that has gone pays too.
 		h.settle(context.WithoutCancel(r.Context()), &then, made, m, served)
 	}()
+	h.answer(w, r, request.Target, &d) // after the defer, as whoever is told of decisions may panic
+	m.watch(r)
 	h.pass(m, r, request.Target)
 	served = true
 }

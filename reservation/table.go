@@ -114,6 +114,18 @@ func (t *Table) Concurrent(dst []*charge.Receipt, now int64) []*charge.Receipt {
 	return dst
 }
 
+// Places is how many places those outstanding have among the requests under way, by the rule's policy.Terms.ID.
+func (t *Table) Places(now int64) map[uint64]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.purgeLocked(now)
+	places := map[uint64]int64{}
+	for _, e := range t.open {
+		e.taken.AddPlaces(places)
+	}
+	return places
+}
+
 // purgeLocked removes what has expired, and forgets settled ones whose time is
 // over.
 func (t *Table) purgeLocked(now int64) {
@@ -160,13 +172,17 @@ func (t *Table) Claim(id ID, now int64) (*charge.Receipt, Settlement, error) {
 	return e.taken, Settlement{Status: Settled, Reserved: e.taken.Cost}, nil
 }
 
-// Release gives back what Claim gave: it could not be settled.
-func (t *Table) Release(id ID) {
+// Release gives back what Claim gave: it could not be settled at now. One UntilSettled has DefaultTimeout from then on,
+// because who does not try again would leave it here for ever.
+func (t *Table) Release(id ID, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.byID[id]
 	t.begun--
 	e.settling = false
+	if e.until == Never {
+		e.until = now + int64(DefaultTimeout)
+	}
 	heap.Push(&t.open, e)
 }
 

@@ -230,7 +230,12 @@ func (h held) convert(k key.Key, to rate.Shape, at int64) held {
 		h.shape.Tick == to.Tick:
 		return held{counter{state: h.state.Convert(h.shape, to, at)}, to, true}
 	}
-	return owing(k, to, h.owed(max(at, first)), max(at, first))
+	owed := h.owed(max(at, first))
+	after := owing(k, to, owed, max(at, first))
+	if h.shape.Algorithm == rate.SlidingLog && to.Algorithm == rate.SlidingLog {
+		after.log.Counts[0] = uint32(min(owed, math.MaxUint32)) // as where the window stays
+	}
+	return after
 }
 
 func (h held) owed(at int64) int64 {
