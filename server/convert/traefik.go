@@ -73,7 +73,7 @@ func (c *conversion) traefikRouters(d node, limits map[string]node, used map[str
 			limit := limits[name].get("rateLimit")
 			if !limit.is() {
 				if limits[name].get("inFlightReq").is() {
-					c.lost(r.line, "inFlightReq %s: Headgate limits requests, not those in flight", name)
+					c.lost(r.line, "inFlightReq %s: write a rule with subject in_flight:ip for it", name)
 				}
 				continue
 			}

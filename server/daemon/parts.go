@@ -251,6 +251,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Store:        p.shared.status(),
 		Gossip:       p.gossip.status(),
 		Envelopes:    p.envelopes,
+		Places:       p.places,
 		OpenRequests: p.requests.opened,
 	})
 	options := l.limiterOptions()

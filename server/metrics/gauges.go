@@ -64,6 +64,8 @@ var (
 		"Lines of the decision log, by what became of them.", "outcome")
 	descSpans = describe("trace_spans_total",
 		"Spans of traces, by what became of them: sent, or lost as the collector did not take them.", "outcome")
+	descInFlight = describe("in_flight_requests",
+		"Requests under way at this gateway, by the rules that limit how many may be.", "rule")
 	descReserved = describe("reservations_total", "Reservations by what became of them.", "outcome")
 	descRejected = describe("credentials_rejected_total",
 		"Credentials presented that failed validation and were ignored.", "reason")
@@ -148,6 +150,11 @@ func (g *gauges) write(out series) {
 	reserved := g.options.Reservations()
 	out.gauge(descOutstanding, float64(reserved.Outstanding))
 	out.gauge(descPlaces, float64(reserved.Capacity))
+	if g.options.Places != nil {
+		for rule, n := range g.options.Places() {
+			out.gauge(descInFlight, float64(n), rule)
+		}
+	}
 	out.count(descReserved, reserved.Made, "made")
 	out.count(descReserved, reserved.Settled, "settled")
 	out.count(descReserved, reserved.Expired, "expired")

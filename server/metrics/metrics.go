@@ -115,6 +115,10 @@ type Options struct {
 	// Nil tells of none.
 	Envelopes func() []Envelope
 
+	// Places tells how many requests are under way, by the titles of the rules that limit it, as many as
+	// MaxEnvelopes at most. Nil tells of none.
+	Places func() map[string]int64
+
 	// Warnings tells of those that people were given; false if nothing is watched.
 	Warnings func() (w Warnings, on bool)
 

@@ -209,7 +209,7 @@ func writeInspection(w io.Writer, in inspect.Found) error {
 		if b.Allowance != nil {
 			allowance = fmt.Sprintf("%d until %s", b.Allowance.Tokens, b.Allowance.Until.Format(time.RFC3339))
 		}
-		table.row(b.Rule, b.Endpoint, b.Subject, b.Whose, policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(),
+		table.row(b.Rule, b.Endpoint, b.Subject, b.Whose, rateOf(b),
 			b.Burst, b.Mode, b.Remaining, b.Wait, b.ResetAfter, allowance)
 	}
 	if err := table.Flush(); err != nil {

@@ -263,13 +263,19 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 			rule += ", before the move"
 		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%d\t%s\t%d\t%v\t%v\n",
-			mark, plain(rule), policy.Rule{Limit: b.Limit, Per: b.Per}.Rate(), b.Burst, b.Mode, b.Remaining,
-			b.RetryAfter, b.ResetAfter)
+			mark, plain(rule), rateOf(b.Bucket), b.Burst, b.Mode, b.Remaining, b.RetryAfter, b.ResetAfter)
 	}
 	_ = table.Flush()
 	writeTimes(w, x)
 	writeEnvelopes(w, x)
 	for _, b := range x.Buckets {
+		if b.Algorithm == policy.Concurrency.String() && !b.Unknown && !offline {
+			with := ", with this request's"
+			if b.Denies {
+				with = ""
+			}
+			fmt.Fprintf(w, "  %s: %d of %d places are taken%s\n", plain(b.Rule), b.Limit-b.Remaining, b.Limit, with)
+		}
 		if b.CountWhen != "" {
 			fmt.Fprintf(w, "  %s counts answers of %s, and the others while they are under way\n",
 				plain(b.Rule), b.CountWhen)
@@ -284,6 +290,13 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
 	}
+}
+
+// rateOf is the limit of a bucket for people.
+func rateOf(b inspect.Bucket) string {
+	r := policy.Rule{Limit: b.Limit, Per: b.Per}
+	_ = r.SetSubject(b.Subject) // which says what is counted, and was written by us
+	return r.Rate()
 }
 
 // writeTimes says of buckets without room when the caller is told to come, and why then.

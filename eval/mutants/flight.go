@@ -1,0 +1,30 @@
+package main
+
+// inFlight are bugs of places among the requests under way.
+var inFlight = []Mutant{
+	{Name: "charge: a lost place is given back", File: "charge/receipt.go",
+		Old:   "it.lost = s.Now, c.Shape, r.moved[0] < it.units",
+		New:   "it.lost = s.Now, c.Shape, false",
+		Why:   "the place of another is free while its request is under way",
+		Tests: []string{"."}},
+	{Name: "charge: places are not renewed", File: "charge/receipt.go",
+		Old:   "case renew && !it.lost && s.Now-it.since < it.shape.Tick/3:",
+		New:   "case renew:",
+		Why:   "requests that take long are not counted",
+		Tests: []string{"."}},
+	{Name: "charge: a stream's messages take places", File: "charge/charge.go",
+		Old:   "return terms.Concurrent && p.UnderWay || terms",
+		New:   "return terms",
+		Why:   "a WebSocket fills its caller's places by itself",
+		Tests: []string{"."}},
+	{Name: "bucket: a renewed place counts twice", File: "bucket/change.go",
+		Old:   "	after = l.Refund(now, sh, units, charged)\n	kept",
+		New:   "	after = l\n	kept",
+		Why:   "requests that take long fill the places of others",
+		Tests: []string{"."}},
+	{Name: "bucket: a change of both loses who is under way", File: "bucket/past.go",
+		Old:   "h.Log.Counts[0] = uint32(min(owed, math.MaxUint32))",
+		New:   "h.Log.Counts[0] = uint32(min(owed, to.Capacity, math.MaxUint32))",
+		Why:   "places given back by some are those of others",
+		Tests: []string{"."}},
+}
