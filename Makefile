@@ -98,7 +98,7 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@echo "== the gateway before real servers of all kinds"
 	@$(MAKE) -s garden-long
 	@echo "== hostile peers of every door, many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
-	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers|TestRulesSayWhatIsAnswered' ./eval/doors
+	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers|TestRulesSayWhatIsAnswered|TestConformanceOfApplications' ./eval/doors
 	@echo "== gateways of every scope killed, any and all, and a network between them that fails"
 	@$(GOTEST) -tags long -run TestKilledAndParted ./eval/scaling
 	@echo "== clients are what the generators write"

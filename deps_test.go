@@ -92,7 +92,7 @@ var allowed = map[string][]string{
 	"internal/routertest": {
 		"", "bucket/memory", "endpoint", "httplimit", "identity", "policy",
 	}, // what middleware for routers has to do
-	"internal/imports":    {},               // this table, as a test
+	"internal/imports": {}, // this table, as a test
 	// processes that end with the test that started them
 	"internal/mortal":    {},
 	"internal/freeport":  {},                                       // ports for servers that tests start

@@ -363,7 +363,8 @@ func compareTable(t *testing.T, want string) {
 		t.Fatal(err)
 	}
 	before, _, _ := strings.Cut(want, "\n")
-	begin, end := strings.Index(string(text), before), strings.Index(string(text), "<!-- end -->\n")
+	begin := strings.Index(string(text), before)
+	end := begin + strings.Index(string(text[max(begin, 0):]), "<!-- end -->\n")
 	switch {
 	case begin < 0 || end < begin:
 		t.Fatalf("docs/doors.md has no %s, or nothing that ends it", before)

@@ -54,16 +54,22 @@ var applications = []application{
 func (a application) serve(t *testing.T, fallback string, timeout time.Duration) (at string,
 	headgate *harness.Gateway) {
 	t.Helper()
-	root, err := harness.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "routes.txt"), "GET /v1/items/{id}\nGET /v1/socket\n")
 	db := "sqlite:" + filepath.Join(dir, "headgate.db")
 	harness.Run(t, dir, "policy", "set", "GET /v1/items/{id}", "3", "--per", "1h", "--db", db)
 	harness.Run(t, dir, "policy", "set", "default", "1", "--per", "1h", "--db", db)
 	headgate = harness.Serve(t, dir, "--listen", "none", "--decisions", "127.0.0.1:0", "--routes", "routes.txt")
+	return a.start(t, headgate.Decisions, fallback, timeout), headgate
+}
+
+// start starts an application that asks a decision service.
+func (a application) start(t *testing.T, headgate, fallback string, timeout time.Duration) (at string) {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
 	port, err := freeport.Pick()
 	if err != nil {
 		t.Fatal(err)
@@ -73,11 +79,11 @@ func (a application) serve(t *testing.T, fallback string, timeout time.Duration)
 	cmd.Dir = filepath.Join(root, "eval/doors/apps")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python"), "PYTHONDONTWRITEBYTECODE=1",
 		"MODULES="+filepath.Join(root, "bin/garden"), "PACKAGE="+filepath.Join(root, "clients/lua"),
-		"KIND="+command[len(command)-1], "PORT="+strconv.Itoa(port), "HEADGATE="+headgate.Decisions,
+		"KIND="+command[len(command)-1], "PORT="+strconv.Itoa(port), "HEADGATE="+headgate,
 		"FALLBACK="+fallback, fmt.Sprintf("TIMEOUT=%g", timeout.Seconds()))
 	at = fmt.Sprintf("127.0.0.1:%d", port)
 	launch(t, a.name, cmd, at)
-	return at, headgate
+	return at
 }
 
 func everyApplication(t *testing.T, test func(t *testing.T, a application)) {
