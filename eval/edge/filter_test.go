@@ -414,3 +414,67 @@ func TestManyKeysNeverGrant(t *testing.T) {
 		t.Errorf("memory grew from %d to %d bytes", size, got)
 	}
 }
+
+// TestShadowIsCounted: a rule in shadow refuses nobody, and each request that it would refuse is counted once, also one
+// that another rule refuses.
+func TestShadowIsCounted(t *testing.T) {
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "GET /a 1/h burst 3 shadow", "* 1/h burst 8 by ip",
+		"default 1000/s", "UNKNOWN 1/s")
+	w, ok := startFilter(t, wasm.Options{Policies: set}, newShared(), func() int64 { return 1e15 })
+	if !ok {
+		t.Fatalf("refused: %q", w.logged)
+	}
+	passed := 0
+	for range 10 {
+		if w.ask("GET", "/a", "192.0.2.1:1").status == 0 {
+			passed++
+		}
+	}
+	got := map[string]int64{}
+	for _, name := range []string{"allowed", "denied", "would_deny"} {
+		got[name] = w.counters["headgate_edge_"+name]
+	}
+	if want := map[string]int64{"allowed": 8, "denied": 2, "would_deny": 7}; passed != 8 || !maps.Equal(got, want) {
+		t.Errorf("%d of 10 pass, counted as %v, want 8 and %v", passed, got, want)
+	}
+}
+
+// TestTrustedHops: the entry of X-Forwarded-For that trusted proxies vouch for is the client, whatever stands before it,
+// and without one the peer is.
+func TestTrustedHops(t *testing.T) {
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 1 by ip", "UNKNOWN 1/s")
+	for _, c := range []struct {
+		hops   int
+		fields []string // of X-Forwarded-For
+		client string   // an address without such fields that has the same budget
+	}{
+		{0, []string{"203.0.113.1"}, "192.0.2.1"},
+		{1, []string{"203.0.113.1"}, "203.0.113.1"},
+		{1, []string{"6.6.6.6, 203.0.113.1"}, "203.0.113.1"},
+		{1, []string{"6.6.6.6", "203.0.113.1"}, "203.0.113.1"},
+		{2, []string{"6.6.6.6, 203.0.113.1, 10.0.0.1"}, "203.0.113.1"},
+		{2, []string{"6.6.6.6, 203.0.113.1", "10.0.0.1"}, "203.0.113.1"},
+		{1, nil, "192.0.2.1"},
+	} {
+		w, ok := startFilter(t, wasm.Options{Policies: set, TrustedHops: c.hops}, newShared(),
+			func() int64 { return 1e15 })
+		if !ok {
+			t.Fatalf("refused: %q", w.logged)
+		}
+		var fields []string
+		for _, line := range c.fields {
+			fields = append(fields, "x-forwarded-for", line)
+		}
+		first := w.ask("GET", "/a", "192.0.2.1:1", fields...)
+		again := w.ask("GET", "/a", "192.0.2.1:1", fields...)
+		var own []string
+		if c.hops > 0 {
+			own = []string{"x-forwarded-for", strings.Repeat(c.client+", ", c.hops)[:c.hops*(len(c.client)+2)-2]}
+		}
+		same := w.ask("GET", "/a", c.client+":1", own...)
+		if first.status != 0 || again.status != 429 || same.status != 429 {
+			t.Errorf("%d hops, %q: %d, %d, and for %s %d; want one budget of one request", c.hops, c.fields, first.status,
+				again.status, c.client, same.status)
+		}
+	}
+}
