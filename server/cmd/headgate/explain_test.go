@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headgate-io/headgate/inspect"
 )
 
 func TestExplainOffline(t *testing.T) {
@@ -91,6 +93,32 @@ func TestExplainDescriptor(t *testing.T) {
 		if code, _, stderr := call(t, dir, append([]string{"explain"}, c.args...)...); code != exitUsage ||
 			!strings.Contains(stderr, c.want) {
 			t.Errorf("%v: exit %d, %s, want %s", c.args, code, stderr, c.want)
+		}
+	}
+}
+
+// TestExplainTellsOfPlaces: how many requests of the caller are under way, and how many may be.
+func TestExplainTellsOfPlaces(t *testing.T) {
+	bucket := func(left int64, denies bool) inspect.Attempt {
+		return inspect.Attempt{
+			Bucket: inspect.Bucket{
+				Rule: "default at once", Subject: "in_flight:principal", Limit: 3, Per: 30e9, Burst: 3,
+				Left: inspect.Left{Remaining: left},
+			},
+			Algorithm: "concurrency", Denies: denies,
+		}
+	}
+	for _, c := range []struct {
+		attempt inspect.Attempt
+		want    string
+	}{
+		{bucket(1, false), "default at once: 2 of 3 places are taken, with this request's\n"},
+		{bucket(0, true), "default at once: 3 of 3 places are taken\n"},
+	} {
+		var out strings.Builder
+		writeBuckets(&out, inspect.Explanation{Buckets: []inspect.Attempt{c.attempt}}, false)
+		if got := out.String(); !strings.Contains(got, c.want) || !strings.Contains(got, "3 at once") {
+			t.Errorf("explain says\n%s\nwant %q and 3 at once", got, c.want)
 		}
 	}
 }
