@@ -439,8 +439,8 @@ func TestShadowIsCounted(t *testing.T) {
 	}
 }
 
-// TestTrustedHops: the entry of X-Forwarded-For that trusted proxies vouch for is the client, whatever stands before it,
-// and without one the peer is.
+// TestTrustedHops: the entry of X-Forwarded-For that trusted proxies vouch for is the client, whatever stands before
+// it, and without one the peer is.
 func TestTrustedHops(t *testing.T) {
 	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 1 by ip", "UNKNOWN 1/s")
 	for _, c := range []struct {
@@ -473,8 +473,8 @@ func TestTrustedHops(t *testing.T) {
 		}
 		same := w.ask("GET", "/a", c.client+":1", own...)
 		if first.status != 0 || again.status != 429 || same.status != 429 {
-			t.Errorf("%d hops, %q: %d, %d, and for %s %d; want one budget of one request", c.hops, c.fields, first.status,
-				again.status, c.client, same.status)
+			t.Errorf("%d hops, %q: %d, %d, and for %s %d; want one budget of one request", c.hops, c.fields,
+				first.status, again.status, c.client, same.status)
 		}
 	}
 }
