@@ -54,7 +54,8 @@ func TestConformanceOfApplications(t *testing.T) {
 			clock.Add(int64(routertest.Step))
 			if questions.Load() == before {
 				if response.StatusCode < 400 {
-					t.Errorf("call %d, %s %.80s: %s says %s without a question", i, c.Method, c.Target, a.name, response.Status)
+					t.Errorf("call %d, %s %.80s: %s says %s without a question", i, c.Method, c.Target, a.name,
+						response.Status)
 				}
 				continue
 			}
