@@ -50,6 +50,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -94,7 +95,7 @@ type Limiter struct {
 
 	renewing atomic.Bool // places of requests under way are renewed from time to time
 
-	waiters atomic.Int64 // requests in Wait that wait, or may have to
+	waiting waiting // requests in Wait that wait, or may have to
 
 	trips sync.Pool // of *trip
 }
@@ -134,6 +135,7 @@ func New(o Options) (*Limiter, error) {
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,
 		penalties:      o.Penalties,
+		waiting:        waiting{seed: maphash.MakeSeed()},
 	}
 	l.terms.Store(o.terms())
 	l.learn, _ = o.Buckets.(bucket.Learner)

@@ -129,7 +129,8 @@ type Options struct {
 
 	// MaxWaiters is how many requests may wait for their turn in Limiter.Wait
 	// at the same time; one more is denied at once. Each holds a goroutine and
-	// what its door holds with it. Default 1024.
+	// what its door holds with it. From 512 on, half is kept for callers of whom
+	// few wait, so that one with many cannot take every place. Default 1024.
 	MaxWaiters int
 
 	// Region names the region of a client address for rules with subject

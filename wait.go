@@ -12,11 +12,11 @@ import (
 // over.
 //
 // Nobody waits in vain: a request whose turn would come after ctx's deadline or Request.MaxWait, or
-// that finds MaxWaiters waiting, is denied at once, takes nothing, and is told when to come back.
+// that finds no place among MaxWaiters, is denied at once, takes nothing, and is told when to come back.
 // If ctx ends while the request waits, Wait returns its error and a denied Decision, and gives back
 // what the request took, as far as time has not done so already.
 //
-// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a counter.
+// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a count.
 func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	t := l.begin(ctx, r)
 	defer l.end(t)
@@ -25,7 +25,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 		return t.decision, nil
 	}
 	if t.plan.Waits {
-		defer l.queue(t)()
+		defer l.waiting.leave(l.queue(t))
 	}
 	l.consume(ctx, t)
 	l.tell(t)
@@ -38,15 +38,22 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 
 // Waiters reports how many requests wait for their turn, or are being decided and may have to, and how many may.
 func (l *Limiter) Waiters() (waiting, most int) {
-	return int(l.waiters.Load()), int(l.terms.Load().maxWaiters)
+	return int(l.waiting.all.Load()), int(l.terms.Load().maxWaiters)
 }
 
-// queue counts a request that may have to wait, until leave is called. One too many may not.
-func (l *Limiter) queue(t *trip) (leave func()) {
-	if l.waiters.Add(1) > t.terms.maxWaiters {
+// WithoutPlace reports how many requests found no place to wait: because it was full, or because others of their
+// caller wait already and have its share. They were denied unless it was their turn.
+func (l *Limiter) WithoutPlace() (full, beyondShare uint64) {
+	return l.waiting.full.Load(), l.waiting.beyondShare.Load()
+}
+
+// queue finds a place for a request that may have to wait, which is to be left. One that finds none may not wait.
+func (l *Limiter) queue(t *trip) (place int) {
+	place = l.waiting.enter(t.terms.maxWaiters, &t.decision.Principal)
+	if place == noPlace {
 		t.plan.LimitWait(-1)
 	}
-	return func() { l.waiters.Add(-1) }
+	return place
 }
 
 // awaitTurn reports whether wait was over before ctx was.

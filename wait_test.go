@@ -3,6 +3,7 @@ package headgate_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -141,6 +142,61 @@ func TestWaitersAreBounded(t *testing.T) {
 		time.Sleep(3 * half)
 		if d, err := waitOn(b, context.Background()); !d.Allowed || err != nil {
 			t.Errorf("when all have gone on: Wait = %v, %v", d.Reason, err)
+		}
+	})
+}
+
+// TestFloodLeavesOthersToWait has one caller ask ten times as often as there is room to wait, and then forty others a
+// few times each: all of them are served.
+func TestFloodLeavesOthersToWait(t *testing.T) {
+	const others, each = 40, 3
+	synctest.Test(t, func(t *testing.T) {
+		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{
+			Endpoint: "GET /a", Limit: 10, Burst: 10_000, Algorithm: policy.LeakyBucket, Subject: policy.SubjectEndpoint,
+		}}, func(o *headgate.Options) { o.Now = nil })
+		var mu sync.Mutex
+		served := make([]float64, 1+others) // guarded by mu; the first is the flood's
+		ask := func(caller int) {
+			peer := netip.AddrFrom4([4]byte{192, 0, 2, byte(caller)})
+			d, err := b.Wait(context.Background(), headgate.Request{Method: "GET", Target: "/a", Peer: peer})
+			if err != nil {
+				t.Error(err)
+			}
+			if d.Allowed {
+				mu.Lock()
+				served[caller]++
+				mu.Unlock()
+			}
+		}
+		for range 10_240 {
+			go ask(0)
+		}
+		synctest.Wait()
+		if waiting, most := b.Waiters(); waiting != most/2 {
+			t.Errorf("%d of the flood wait, want half of %d", waiting, most)
+		}
+		for caller := range others {
+			for range each {
+				go ask(1 + caller)
+			}
+		}
+		synctest.Wait()
+		time.Sleep(time.Hour) // of the bubble's clock
+		synctest.Wait()
+		var sum, squares float64
+		for _, n := range served[1:] {
+			sum += n
+			squares += n * n
+		}
+		// The index of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984): 1 if all get the same.
+		if index := sum * sum / (others * squares); sum < others*each*0.95 || index < 0.95 {
+			t.Errorf("others had %v of %d served, Jain index %.3f: %v", sum, others*each, index, served)
+		}
+		if full, beyondShare := b.WithoutPlace(); full != 0 || beyondShare < 9000 {
+			t.Errorf("%d found the room full and %d had their share, want 0 and most of the flood", full, beyondShare)
+		}
+		if waiting, _ := b.Waiters(); waiting != 0 {
+			t.Errorf("%d wait after all were answered", waiting)
 		}
 	})
 }

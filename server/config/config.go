@@ -185,7 +185,7 @@ type Config struct {
 	MaxWait time.Duration `yaml:"max_wait"`
 
 	// MaxWaiters is how many requests may wait for their turn at the same time.
-	// Default 1024.
+	// From 512 on, half is kept for callers of whom few wait. Default 1024.
 	MaxWaiters int `yaml:"max_waiters"`
 
 	// RetryAfter is what callers that a shared bucket has no room for are told: truth,

@@ -65,6 +65,9 @@ type Options struct {
 	// Waiters tells how many requests wait for their turn, and how many may.
 	Waiters func() (waiting, most int)
 
+	// WithoutPlace tells how many requests could not wait, as none could or as their caller had its share.
+	WithoutPlace func() (full, beyondShare uint64)
+
 	// Rejections tells how many credentials were ignored, by reason.
 	Rejections func() iter.Seq2[identity.Rejection, uint64]
 

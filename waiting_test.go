@@ -1,0 +1,199 @@
+package headgate
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate-io/headgate/identity"
+)
+
+func named(n int) *identity.Principal {
+	return &identity.Principal{Kind: identity.Token, Project: "p", ID: fmt.Sprint(n)}
+}
+
+func newWaiting() *waiting { return &waiting{seed: maphash.MakeSeed()} }
+
+func TestHandsAreDealtEvenly(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var dealt [waitQueues]int
+	const hands = 20_000
+	for range hands {
+		hand := handOf(random.Uint64())
+		for n, q := range hand {
+			if slices.Contains(hand[:n], q) {
+				t.Fatalf("hand %v has queue %d twice", hand, q)
+			}
+			dealt[q]++
+		}
+	}
+	mean := float64(hands) * handSize / waitQueues
+	for q, n := range dealt {
+		if math.Abs(float64(n)-mean) > 5*math.Sqrt(mean) {
+			t.Errorf("queue %d is in %d hands, want about %.0f", q, n, mean)
+		}
+	}
+}
+
+func TestHandIsOfWhoIsVerifiedElseOfTheAddress(t *testing.T) {
+	w := newWaiting()
+	at := func(prefix string, p identity.Principal) uint64 {
+		p.Prefix = netip.MustParsePrefix(prefix)
+		return w.hash(&p)
+	}
+	key := identity.Principal{Kind: identity.APIKey, Project: "a", ID: "bc"}
+	if at("192.0.2.1/32", key) != at("192.0.2.2/32", key) {
+		t.Error("a key has another hand from another address")
+	}
+	seen := map[uint64]string{}
+	for name, hash := range map[string]uint64{
+		"key":           at("192.0.2.1/32", key),
+		"key elsewhere": at("192.0.2.1/32", identity.Principal{Kind: identity.APIKey, Project: "ab", ID: "c"}),
+		"token":         at("192.0.2.1/32", identity.Principal{Kind: identity.Token, Project: "a", ID: "bc"}),
+		"address":       at("192.0.2.1/32", identity.Principal{}),
+		"neighbour":     at("192.0.2.2/32", identity.Principal{}),
+	} {
+		if other, ok := seen[hash]; ok {
+			t.Errorf("%s and %s have one hash", name, other)
+		}
+		seen[hash] = name
+	}
+	if newWaiting().hash(named(1)) == w.hash(named(1)) {
+		t.Error("two processes deal the same hands")
+	}
+}
+
+// TestPlacesAreKeptForWhoHasNone has callers come and go at random, and asks a list of those who wait what is due.
+func TestPlacesAreKeptForWhoHasNone(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, most := range []int64{1, 2, 511, 512, 513, 800, 1024} {
+		w := newWaiting()
+		share := int(most) / 2 / waitQueues
+		var places []int
+		in := func(q int) (n int) {
+			for _, place := range places {
+				if place == q {
+					n++
+				}
+			}
+			return n
+		}
+		for step := range 4000 {
+			if random.IntN(3) == 0 && len(places) > 0 {
+				i := random.IntN(len(places))
+				w.leave(places[i])
+				places[i] = places[len(places)-1]
+				places = places[:len(places)-1]
+				continue
+			}
+			who := named(min(int(random.ExpFloat64()*3), 40)) // a few have most of the requests
+			hand, room := handOf(w.hash(who)), false
+			for _, q := range hand {
+				room = room || in(int(q)) < share
+			}
+			open := int(most) - waitQueues*share
+			want := len(places) < open || room
+			place := w.enter(most, who)
+			if got := place != noPlace; got != want {
+				t.Fatalf("step %d of %d places: %d wait, entered %v, want %v", step, most, len(places), got, want)
+			}
+			if place != noPlace {
+				places = append(places, place)
+			}
+			if len(places) > int(most) || int(w.all.Load()) != len(places) {
+				t.Fatalf("%d wait and %d are counted, want no more than %d", len(places), w.all.Load(), most)
+			}
+		}
+		for _, place := range places {
+			w.leave(place)
+		}
+		for q := range w.queues {
+			if n := w.queues[q].Load(); n != 0 {
+				t.Errorf("%d places: %d are left in queue %d", most, n, q)
+			}
+		}
+	}
+}
+
+// TestFloodsLeavePlaces draws how likely a caller finds no place while others flood.
+func TestFloodsLeavePlaces(t *testing.T) {
+	var flooders, refused strings.Builder
+	flooders.WriteString("| callers that flood |")
+	refused.WriteString("| others that find no place |")
+	rule := "|---|"
+	for _, n := range []int{1, 4, 8, 16, 32, 64} {
+		// A caller is refused if each queue of its hand is in the hand of a flood. The chance is exact: of m queues in
+		// those hands, all of its own are among them in C(m, 6) of C(256, 6) cases.
+		p := chance(n)
+		fmt.Fprintf(&flooders, " %d |", n)
+		rule += "---|"
+		switch {
+		case p < 5e-6:
+			refused.WriteString(" < 0.001 % |")
+		default:
+			fmt.Fprintf(&refused, " %.2g %% |", 100*p)
+		}
+	}
+	table := flooders.String() + "\n" + rule + "\n" + refused.String() + "\n"
+	page, err := os.ReadFile("docs/algorithms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), table) {
+		t.Errorf("docs/algorithms.md lacks the table:\n%s", table)
+	}
+	// The same by flooding: thirty-two callers take every place that they can get, then another comes.
+	const tries = 1000
+	none := 0
+	for try := range tries {
+		w := newWaiting()
+		for flooder := range 32 {
+			for w.enter(1024, named(try*33+flooder)) != noPlace {
+			}
+		}
+		if w.enter(1024, named(try*33+32)) == noPlace {
+			none++
+		}
+	}
+	if p := chance(32); math.Abs(float64(none)-tries*p) > 5*math.Sqrt(tries*p) {
+		t.Errorf("%d of %d found no place beside 32 that flood, want about %.0f", none, tries, tries*p)
+	}
+}
+
+// chance is how likely a hand is within those of n floods.
+func chance(n int) float64 {
+	// after[m] is how likely m queues are in the hands dealt so far.
+	after := make([]float64, waitQueues+1)
+	after[0] = 1
+	for range n {
+		next := make([]float64, waitQueues+1)
+		for m, p := range after {
+			for more := 0; more <= handSize && m+more <= waitQueues; more++ {
+				next[m+more] += p * choose(m, handSize-more) * choose(waitQueues-m, more) / choose(waitQueues, handSize)
+			}
+		}
+		after = next
+	}
+	within := 0.0
+	for m, p := range after {
+		within += p * choose(m, handSize) / choose(waitQueues, handSize)
+	}
+	return within
+}
+
+func choose(n, k int) float64 {
+	if k > n {
+		return 0
+	}
+	c := 1.0
+	for i := range k {
+		c = c * float64(n-i) / float64(i+1)
+	}
+	return c
+}
