@@ -152,7 +152,11 @@ func TestFloodLeavesOthersToWait(t *testing.T) {
 	const others, each = 40, 3
 	synctest.Test(t, func(t *testing.T) {
 		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{
-			Endpoint: "GET /a", Limit: 10, Burst: 10_000, Algorithm: policy.LeakyBucket, Subject: policy.SubjectEndpoint,
+			Endpoint:  "GET /a",
+			Limit:     10,
+			Burst:     10_000,
+			Algorithm: policy.LeakyBucket,
+			Subject:   policy.SubjectEndpoint,
 		}}, func(o *headgate.Options) { o.Now = nil })
 		var mu sync.Mutex
 		served := make([]float64, 1+others) // guarded by mu; the first is the flood's

@@ -8,14 +8,15 @@ import (
 	"github.com/headgate-io/headgate/identity"
 )
 
-// Who waits holds a goroutine and a connection, so there is room for so many: Options.MaxWaiters. Half of it is for
-// whoever comes. The other half is dealt into queues of equal room, and each caller may enter a few of them, its hand,
-// which a secret draws: shuffle sharding, as the priority and fairness of the Kubernetes API server has it. Whoever
-// floods the limiter fills the first half, and the queues of its own hand; a caller finds no place only if all queues of
-// its hand are those of such.
+// Who waits holds a goroutine and a connection, so there is room for so many: Options.MaxWaiters.
+// Half of it is for whoever comes. The other half is dealt into queues of equal room, and each caller
+// may enter a few of them, its hand, which a secret draws: shuffle sharding, as the priority and
+// fairness of the Kubernetes API server has it. Whoever floods the limiter fills the first half, and
+// the queues of its own hand; a caller finds no place only if others fill all queues of its hand.
 //
-// With room for 1024 a queue has 2. One caller with ten thousand requests gets 512 of them to wait; the 513th is refused,
-// since each queue of its hand has more than 2. The first of another caller enters a queue that is empty.
+// With room for 1024 a queue has 2. One caller with ten thousand requests gets 512 of them to wait;
+// the 513th is refused, since each queue of its hand has more than 2. The first of another caller
+// enters a queue that is empty.
 const (
 	waitQueues = 256
 	handSize   = 6
@@ -33,8 +34,8 @@ type waiting struct {
 // noPlace is in place of the queue of a request that found none.
 const noPlace = -1
 
-// enter finds a place for a request of somebody, among most, and returns its queue, or noPlace. Of those in a place there
-// are never more than most: each saw a count of no more when it came, its own included.
+// enter finds a place for a request of somebody, among most, and returns its queue, or noPlace. There
+// are never more than most in a place: each saw a count of no more when it came, its own included.
 func (w *waiting) enter(most int64, who *identity.Principal) (queue int) {
 	queue = w.shortest(handOf(w.hash(who)))
 	share := most / 2 / waitQueues // 0 if there is less room than two for a queue: all of it is for whoever comes
