@@ -39,10 +39,11 @@ func TestEdgeBuild(t *testing.T) {
 			t.Errorf("%q leaves a file", c.args)
 		}
 	}
-	code, said, text := call(t, dir, "edge", "build", "-o", out, "--policy", good, "--routes", routes, "--shared", "all",
-		"--json")
+	code, said, text := call(t, dir, "edge", "build", "-o", out, "--policy", good, "--routes", routes, "--shared",
+		"all", "--json")
 	module, err := os.ReadFile(out)
-	if code != 0 || err != nil || !strings.HasPrefix(string(module), "\x00asm") || !strings.Contains(said, `"bytes"`) {
+	if code != 0 || err != nil || !strings.HasPrefix(string(module), "\x00asm") ||
+		!strings.Contains(said, `"bytes"`) {
 		t.Errorf("exit status %d, %q, %q, %v, and a file of %d bytes", code, said, text, err, len(module))
 	}
 }

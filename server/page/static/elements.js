@@ -116,10 +116,12 @@ const perOf = (rule) => Number(String(rule.per || '1s').replace(/s$/, '')) || 1;
 function rate(rule) {
   if (rule.mode === 'allow') return 'no limit';
   if (rule.mode === 'block') return 'blocked';
+  if (rule.algorithm === 'concurrency') return `${number(rule.limit)} at once`;
   const per = perOf(rule);
+  const requests = (rule.subject || '').startsWith('requests:') ? ' requests' : '';
   const [algorithm, zone] = (rule.algorithm || '').split(':');
   const unit = { 1: 'second', 60: 'minute', 3600: 'hour', 86400: 'day', 604800: 'week', 2592000: algorithm === 'calendar' ? 'month' : '' }[per];
-  return `${number(rule.limit)} per ${unit || seconds(per)}` + (rule.burst && rule.burst !== rule.limit ? `, burst ${number(rule.burst)}` : '') +
+  return `${number(rule.limit)}${requests} per ${unit || seconds(per)}` + (rule.burst && rule.burst !== rule.limit ? `, burst ${number(rule.burst)}` : '') +
     (algorithm === 'calendar' ? ` of the calendar of ${zone || 'UTC'}` : algorithm && algorithm !== 'token_bucket' ? `, as a ${algorithm.replace('_', ' ')}` : '');
 }
 
