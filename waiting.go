@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -76,8 +77,9 @@ func (w *waiting) shortest(hand [handSize]uint8) (queue int) {
 func handOf(hash uint64) (hand [handSize]uint8) {
 	for n := range hand {
 		last := uint64(waitQueues - handSize + n)
-		q := uint8(hash % (last + 1))
-		hash /= last + 1
+		draw, rest := bits.Mul64(hash, last+1) // a fraction of 2^64, and what it has beyond the draw
+		q := uint8(draw)
+		hash = rest
 		if slices.Contains(hand[:n], q) {
 			q = uint8(last)
 		}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/headgate-io/headgate/identity"
@@ -196,4 +198,49 @@ func choose(n, k int) float64 {
 		c = c * float64(n-i) / float64(i+1)
 	}
 	return c
+}
+
+func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
+	const most, callers = 600, 16
+	w := newWaiting()
+	var in, worst atomic.Int64
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			random, who := rand.New(rand.NewPCG(7, uint64(caller))), named(caller)
+			var places []int
+			for range 2000 {
+				if place := w.enter(most, who); place != noPlace {
+					places = append(places, place)
+					for n := in.Add(1); ; {
+						if old := worst.Load(); n <= old || worst.CompareAndSwap(old, n) {
+							break
+						}
+					}
+				} else {
+					for range random.IntN(len(places) + 1) {
+						in.Add(-1)
+						w.leave(places[len(places)-1])
+						places = places[:len(places)-1]
+					}
+				}
+			}
+			for _, place := range places {
+				in.Add(-1)
+				w.leave(place)
+			}
+		})
+	}
+	all.Wait()
+	if worst.Load() > most || worst.Load() < most/2 || w.all.Load() != 0 {
+		t.Errorf("%d waited at once and %d are counted at the end, want %d to %d and none", worst.Load(), w.all.Load(),
+			most/2, most)
+	}
+}
+
+func BenchmarkPlace(b *testing.B) {
+	w, who := newWaiting(), named(1)
+	for b.Loop() {
+		w.leave(w.enter(defaultWaiters, who))
+	}
 }
