@@ -38,6 +38,7 @@ test: deps checked unit ## everything CI checks: lint, proofs, then every test o
 deps: ## install what the tests need and this machine lacks (Debian packages)
 	@scripts/install-test-deps
 	@scripts/install-redis-cell
+	@scripts/install-grpcurl
 	@scripts/install-garden-deps without-maven
 
 # Coq works on one core, and `go mod tidy` mostly waits for others: together they take little more than the longest of them.

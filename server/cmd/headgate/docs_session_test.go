@@ -81,7 +81,9 @@ func (s *session) start(home string) {
 	s.t.Helper()
 	shell := exec.Command("bash", "--noprofile", "--norc")
 	shell.Dir = s.dir
-	shell.Env = []string{"PATH=" + home + ":" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C.UTF-8", "TZ=UTC"}
+	tools := filepath.Join(repository(s.t), "bin") // where `make deps` puts what Debian does not have
+	path := home + ":" + tools + ":" + os.Getenv("PATH")
+	shell.Env = []string{"PATH=" + path, "HOME=" + home, "LC_ALL=C.UTF-8", "TZ=UTC"}
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err1 := shell.StdinPipe()
 	stdout, err2 := shell.StdoutPipe()
