@@ -21,6 +21,7 @@ import (
 	"github.com/headgate-io/headgate/frameworks/connectlimit"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/routertest"
 )
 
 // text is the message of all methods.
@@ -195,5 +196,28 @@ func TestEndpointsNamesFaults(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"shop.v1.Book"`) ||
 		!strings.Contains(err.Error(), `"google.protobuf.StringValue"`) {
 		t.Errorf("%v, want both", err)
+	}
+}
+
+// The calls that all doors answer are refused by statuses of Connect.
+func TestConforms(t *testing.T) {
+	router := routertest.Router{Name: "connect", Statuses: map[int]int{404: 501, 405: 501}, Start: program}
+	router.Conforms(t)
+}
+
+// program serves what it is opened with.
+func program([]string, func(*http.Request) *identity.User) routertest.Program {
+	var limited http.Handler
+	return routertest.Program{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(w, r) }),
+		Open: func(o headgate.Options) (*headgate.Limiter, error) {
+			limiter, err := headgate.New(o)
+			if err != nil {
+				return nil, err
+			}
+			ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			limited, err = connectlimit.Handler(limiter, ok, httplimit.Options{Methods: o.Endpoints.Allowed})
+			return limiter, err
+		},
 	}
 }

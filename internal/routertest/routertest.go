@@ -22,6 +22,9 @@ type Router struct {
 	// Name is that of the framework, in docs/doors.md.
 	Name string
 
+	// Statuses are those by which a protocol refuses, in place of HTTP's. A GET is then charged as a POST. Nil is HTTP.
+	Statuses map[int]int
+
 	// Item, Fixed and Rest are routes of GET as the framework writes them: of one
 	// item, of a fixed one beside it, and of whatever begins with /files/.
 	Item, Fixed, Rest string
@@ -52,7 +55,7 @@ type Program struct {
 func Run(t *testing.T, r Router) {
 	t.Run("Limits", r.limits)
 	t.Run("ChargedIsServed", r.chargedIsServed)
-	t.Run("Conforms", r.conforms)
+	t.Run("Conforms", r.Conforms)
 	if !r.ReadsBodies {
 		t.Run("SlowBodies", r.slowBodies)
 	}
