@@ -102,6 +102,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers|TestRulesSayWhatIsAnswered|TestConformanceOfApplications' ./eval/doors
 	@echo "== gateways of every scope killed, any and all, and a network between them that fails"
 	@$(GOTEST) -tags long -run TestKilledAndParted ./eval/scaling
+	@echo "== a gateway killed with a thousand requests and 64 streams under way"
+	@$(GOTEST) -tags long -run TestKillGivesPlacesBack ./eval/operations
 	@echo "== clients are what the generators write"
 	@scripts/generate-clients check
 	@echo "== clients that pace themselves: the optimum by a solver"
