@@ -41,6 +41,7 @@ func everything(t *testing.T) (*Daemon, *http.Client) {
 		c.StateFile = filepath.Join(dir, "buckets.state")
 		c.DecisionLog.File = filepath.Join(dir, "decisions.log")
 		c.AutoRevert.Share = 50
+		c.Warn.SlowerPercent = 50
 		c.RegionFiles = []string{file("regions.csv", "203.0.113.0,203.0.113.127,DE\n")}
 		c.Decisions.Listen, c.Decisions.GRPC = "127.0.0.1:0", "127.0.0.1:0"
 		c.Decisions.RateLimit = []string{file("limits.yaml",
