@@ -62,7 +62,7 @@ const patient = time.Second
 // connection failed by. After an error nothing is to be closed.
 func (p *Pool) Do(ctx context.Context, q *Request, a *Answer) error {
 	fresh := false
-	var failed []*server // of this request, on connections of their own
+	var failed *server // of this request, on a new connection
 	for {
 		a.began = time.Now()
 		c, err := p.take(ctx, fresh, a.began, failed)
@@ -91,9 +91,10 @@ func (p *Pool) Do(ctx context.Context, q *Request, a *Answer) error {
 		case c.reused && !fresh: // it was about to be closed
 			fresh = true
 			continue
-		case len(failed)+1 < len(p.servers):
+		case failed == nil && len(p.servers) > 1:
+			// One other server, and not all of them: it may be the request that ends them.
 			p.ill(c.server, err)
-			fresh, failed = true, append(failed, c.server)
+			fresh, failed = true, c.server
 			continue
 		}
 		p.ill(c.server, err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -209,14 +208,17 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// take returns a connection to the server whose turn it is, of those that were not tried: one that is idle, unless it
-// is to be fresh, or a new one.
-func (p *Pool) take(ctx context.Context, fresh bool, now time.Time, tried []*server) (*conn, error) {
+// take returns a connection to the server whose turn it is, but for one that failed: one that is idle, unless it is to
+// be fresh, or a new one.
+func (p *Pool) take(ctx context.Context, fresh bool, now time.Time, but *server) (*conn, error) {
 	if p.http2.Load() {
 		return nil, ErrHTTP2
 	}
-	tried = slices.Clip(tried)
-	failed := error(ErrNotSent)
+	var tried []*server
+	var failed error
+	if but != nil {
+		tried = append(tried, but)
+	}
 	p.mu.Lock()
 	for {
 		s := p.pick(now, tried)

@@ -276,6 +276,34 @@ func TestRetriesAskTheMethod(t *testing.T) {
 	}
 }
 
+// A request that ends every server it is sent to is sent three times at most, and not to all of them.
+func TestARequestThatEndsServers(t *testing.T) {
+	const servers, ends = 5, "GET /ends HTTP/1.1\r\nHost: api\r\n\r\n"
+	var ended atomic.Int64
+	p := newPool(t, nil, func(o *upstream.Options) {
+		for range servers {
+			one := serve(t, func(c net.Conn, _ *bufio.Reader, head string) bool {
+				if strings.HasPrefix(head, "GET /ends ") {
+					ended.Add(1)
+					return false
+				}
+				_, _ = io.WriteString(c, ok)
+				return true
+			})
+			o.Servers = append(o.Servers, upstream.Server{Address: one.Addr().String()})
+		}
+	})
+	for range servers { // so that there are connections that are used again
+		if _, _, err := ask(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := &upstream.Request{Head: []byte(ends), Again: true}
+	if _, _, err := send(context.Background(), p, q); err == nil || ended.Load() != 3 {
+		t.Errorf("%v, and it was read %d times, want an error and 3", err, ended.Load())
+	}
+}
+
 // A server that ends every connection without an answer, as one does that is about to begin anew, costs no request that
 // may be sent twice: another one has it. Of the others each that is its turn is lost.
 func TestOneServerOfSeveralEnds(t *testing.T) {
