@@ -84,6 +84,8 @@ var (
 type rateLimiting struct {
 	Descriptors
 	failed func(decisions.Fault, error)
+
+	looked sync.Map // by descriptor.Limit.Path: limits that are looked at, because their hits are told later
 }
 
 // rateLimitService is ratelimit.RateLimitService_ServiceDesc, for calls that codec reads and writes.
@@ -115,6 +117,7 @@ type call struct {
 	takes   []bucket.Take
 	outs    []bucket.Outcome // of takes
 	looks   []bool           // which of takes only ask whether there is something left
+	late    []bool           // which are of a limit that is only looked at before
 	refunds []bucket.Take
 
 	answer           []byte
@@ -135,7 +138,7 @@ func (c *call) end() {
 	clear(c.refunds)
 	*c = call{
 		question: question{descriptors: c.descriptors[:0], entries: c.entries[:0]},
-		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], looks: c.looks[:0], refunds: c.refunds[:0],
+		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], looks: c.looks[:0], late: c.late[:0], refunds: c.refunds[:0],
 		answer: c.answer[:0], inner: c.inner[:0], innermost: c.innermost[:0],
 	}
 	calls.Put(c)
@@ -233,14 +236,19 @@ func (s *rateLimiting) plan(ctx context.Context, c *call) (err error) {
 		case at < 0:
 			at = len(c.takes)
 			c.takes, c.outs = append(c.takes, take), append(c.outs, bucket.Outcome{})
-			c.looks = append(c.looks, false)
+			c.looks, c.late = append(c.looks, false), append(c.late, false)
 		case c.takes[at].Shape != take.Shape:
 			return errors.New("descriptors with the same entries have different limits, want one of them")
 		default:
 			c.takes[at].Cost = min(c.takes[at].Cost, math.MaxInt64-take.Cost) + take.Cost
 		}
 		c.all[i].take = at
-		c.looks[at] = c.looks[at] || take.Cost == 0 && !d.back
+		if take.Cost == 0 && !d.back {
+			c.looks[at] = true
+			s.looked.LoadOrStore(limit.Path, nil)
+		} else if d.counted && !d.back {
+			_, c.late[at] = s.looked.Load(limit.Path)
+		}
 	}
 	return nil
 }
@@ -329,7 +337,10 @@ func (s *rateLimiting) charge(ctx context.Context, now int64, c *call) (allowed 
 		looks = looks || c.looks[i]
 	}
 	if !looks {
-		return s.Buckets.TryConsume(ctx, now, c.takes, c.outs)
+		if allowed, err = s.Buckets.TryConsume(ctx, now, c.takes, c.outs); err != nil || allowed {
+			return allowed, err
+		}
+		return false, s.owe(ctx, now, c)
 	}
 	c.look(1)
 	allowed, err = s.peek(ctx, now, c)
@@ -345,6 +356,26 @@ func (s *rateLimiting) charge(ctx context.Context, now int64, c *call) (allowed 
 		}
 	}
 	return allowed, err
+}
+
+// owe has limits owe hits that they refuse, of which Envoy asked before whether anything was left: the answer that they
+// are of has been sent. Else its client could have one after the other, as long as something was left. As where a
+// reservation costs more than its estimate, what a limit may owe is bounded (rate.Shape.MaxDebt).
+func (s *rateLimiting) owe(ctx context.Context, now int64, c *call) error {
+	var changes []bucket.Change
+	for i, late := range c.late {
+		if t := &c.takes[i]; late {
+			changes = append(changes, change(t, t.Shape.UnitsSaturating(t.Cost)))
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := s.Buckets.Correct(ctx, now, changes, make([]int64, len(changes))); err != nil {
+		return err
+	}
+	_, err := s.Buckets.Peek(ctx, now, c.takes, c.outs)
+	return err
 }
 
 // look sets how much is asked for where nothing is taken.
@@ -368,14 +399,18 @@ func (s *rateLimiting) peek(ctx context.Context, now int64, c *call) (allowed bo
 func (s *rateLimiting) giveBack(ctx context.Context, now, charged int64, takes []bucket.Take) error {
 	changes := make([]bucket.Change, len(takes))
 	for i := range takes {
-		t := &takes[i]
-		units, _ := t.Shape.Units(t.Cost) // which is no more than its burst
-		changes[i] = bucket.Change{
-			Key: t.Key, Shape: t.Shape, Tag: t.Tag, Reach: t.Reach, Since: t.Since, Before: t.Before,
-			Units: -units, Charged: charged,
-		}
+		units, _ := takes[i].Shape.Units(takes[i].Cost) // which is no more than its burst
+		changes[i] = change(&takes[i], -units)
+		changes[i].Charged = charged
 	}
 	return s.Buckets.Correct(ctx, now, changes, make([]int64, len(changes)))
+}
+
+// change is one of the counter that a take is from.
+func change(t *bucket.Take, units int64) bucket.Change {
+	return bucket.Change{
+		Key: t.Key, Shape: t.Shape, Tag: t.Tag, Reach: t.Reach, Since: t.Since, Before: t.Before, Units: units,
+	}
 }
 
 // stay turns what would be left into what is there.

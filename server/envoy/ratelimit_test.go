@@ -169,6 +169,12 @@ func TestShouldRateLimit(t *testing.T) {
 			one("over: over 0 in 20s, over 0 in 20s; retry-after 20", "user=u +0", "user=u"),
 			one("ok: ok 2", "path=/a"), one("over: over 2, ok 4", "path=/a +5", "path=/b +0"),
 		},
+		"hits that are told once they were had": { // each of 5 beside a limit of 3 a minute
+			one("ok: ok 3", "user=u +0"), one("over: over 0", "user=u +5"),
+			one("over: over 0 in 1m0s; retry-after 60", "user=u +0"),
+			one("over: over 0", "user=u +100"), // it owes six at most, twice what it holds
+			one("over: over 0 in 1m20s; retry-after 80", "user=u +0"),
+		},
 		"nothing is more than a limit": {one("ok: ok 0", "user=u +3"),
 			one("over: over 0, over 0 in 20s, ok 4; retry-after 20", "user=banned", "user=u", "path=/a")},
 		"more than it holds": {one("over: over 3", "user=u +4"), one("over: over 3", "user=u +18446744073709551615")},
