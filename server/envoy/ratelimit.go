@@ -138,8 +138,9 @@ func (c *call) end() {
 	clear(c.refunds)
 	*c = call{
 		question: question{descriptors: c.descriptors[:0], entries: c.entries[:0]},
-		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], looks: c.looks[:0], late: c.late[:0], refunds: c.refunds[:0],
-		answer: c.answer[:0], inner: c.inner[:0], innermost: c.innermost[:0],
+		all:      c.all[:0], takes: c.takes[:0], outs: c.outs[:0], looks: c.looks[:0], late: c.late[:0],
+		refunds: c.refunds[:0],
+		answer:  c.answer[:0], inner: c.inner[:0], innermost: c.innermost[:0],
 	}
 	calls.Put(c)
 }
