@@ -60,7 +60,8 @@ var allowed = map[string][]string{
 	"penalty":     {"key"}, // who was denied again and again, and is blocked for a time
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
 	"": {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
-		"penalty", "reservation", "slot", "internal/steady"},
+		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},
+	"internal/waiters": {"identity"},                                               // who may wait
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem"},

@@ -50,7 +50,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -59,6 +58,7 @@ import (
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/waiters"
 	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
@@ -95,7 +95,7 @@ type Limiter struct {
 
 	renewing atomic.Bool // places of requests under way are renewed from time to time
 
-	waiting waiting // requests in Wait that wait, or may have to
+	waiting *waiters.Room // requests in Wait that wait, or may have to
 
 	trips sync.Pool // of *trip
 }
@@ -135,7 +135,7 @@ func New(o Options) (*Limiter, error) {
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,
 		penalties:      o.Penalties,
-		waiting:        waiting{seed: maphash.MakeSeed()},
+		waiting:        waiters.New(),
 	}
 	l.terms.Store(o.terms())
 	l.learn, _ = o.Buckets.(bucket.Learner)

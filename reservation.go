@@ -78,7 +78,7 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 	var made Reservation
 	if l.prepare(ctx, t) {
 		if t.plan.Waits {
-			defer l.waiting.leave(l.queue(t))
+			defer l.waiting.Leave(l.queue(t))
 		}
 		switch {
 		case always:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/waiters"
 )
 
 // Wait is Check for callers who hold the request back until its turn: it decides, and if rules with
@@ -25,7 +26,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 		return t.decision, nil
 	}
 	if t.plan.Waits {
-		defer l.waiting.leave(l.queue(t))
+		defer l.waiting.Leave(l.queue(t))
 	}
 	l.consume(ctx, t)
 	l.tell(t)
@@ -38,19 +39,19 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 
 // Waiters reports how many requests wait for their turn, or are being decided and may have to, and how many may.
 func (l *Limiter) Waiters() (waiting, most int) {
-	return int(l.waiting.all.Load()), int(l.terms.Load().maxWaiters)
+	return l.waiting.Count(), int(l.terms.Load().maxWaiters)
 }
 
 // WithoutPlace reports how many requests found no place to wait: because it was full, or because others of their
 // caller wait already and have its share. They were denied unless it was their turn.
 func (l *Limiter) WithoutPlace() (full, beyondShare uint64) {
-	return l.waiting.full.Load(), l.waiting.beyondShare.Load()
+	return l.waiting.Refused()
 }
 
 // queue finds a place for a request that may have to wait, which is to be left. One that finds none may not wait.
 func (l *Limiter) queue(t *trip) (place int) {
-	place = l.waiting.enter(t.terms.maxWaiters, &t.decision.Principal)
-	if place == noPlace {
+	place = l.waiting.Enter(t.terms.maxWaiters, &t.decision.Principal)
+	if place == waiters.NoPlace {
 		t.plan.LimitWait(-1)
 	}
 	return place

@@ -1,4 +1,4 @@
-package headgate_test
+package gossip_test
 
 import (
 	"context"

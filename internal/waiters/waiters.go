@@ -1,4 +1,5 @@
-package headgate
+// Package waiters counts requests that wait for their turn, and keeps room among them for callers of whom few wait.
+package waiters
 
 import (
 	"hash/maphash"
@@ -9,7 +10,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 )
 
-// Who waits holds a goroutine and a connection, so there is room for so many: Options.MaxWaiters.
+// Who waits holds a goroutine and a connection, so there is room for so many: headgate.Options.MaxWaiters.
 // Half of it is for whoever comes. The other half is dealt into queues of equal room, and each caller
 // may enter a few of them, its hand, which a secret draws: shuffle sharding, as the priority and
 // fairness of the Kubernetes API server has it. Whoever floods the limiter fills the first half, and
@@ -19,53 +20,62 @@ import (
 // the 513th is refused, since each queue of its hand has more than 2. The first of another caller
 // enters a queue that is empty.
 const (
-	waitQueues = 256
-	handSize   = 6
+	queues   = 256
+	handSize = 6
 )
 
-// waiting counts the requests that wait, or may have to.
-type waiting struct {
+// Room counts the requests that wait, or may have to.
+type Room struct {
 	seed   maphash.Seed // of hands: nobody can choose a name whose hand is somebody else's
 	all    atomic.Int64
-	queues [waitQueues]atomic.Int64 // the part of all that entered by each
+	queued [queues]atomic.Int64 // the part of all that entered by each
 
 	full, beyondShare atomic.Uint64 // requests that found no place
 }
 
-// noPlace is in place of the queue of a request that found none.
-const noPlace = -1
+// New returns an empty Room.
+func New() *Room { return &Room{seed: maphash.MakeSeed()} }
 
-// enter finds a place for a request of somebody, among most, and returns its queue, or noPlace. There
+// Count is how many are in it.
+func (r *Room) Count() int { return int(r.all.Load()) }
+
+// Refused is how many found no place: because all were taken, or because others of their caller had its share.
+func (r *Room) Refused() (full, beyondShare uint64) { return r.full.Load(), r.beyondShare.Load() }
+
+// NoPlace is in place of the queue of a request that found none.
+const NoPlace = -1
+
+// Enter finds a place for a request of somebody, among most, and returns its queue, or NoPlace. There
 // are never more than most in a place: each saw a count of no more when it came, its own included.
-func (w *waiting) enter(most int64, who *identity.Principal) (queue int) {
-	queue = w.shortest(handOf(w.hash(who)))
-	share := most / 2 / waitQueues // 0 if there is less room than two for a queue: all of it is for whoever comes
-	all, mine := w.all.Add(1), w.queues[queue].Add(1)
+func (r *Room) Enter(most int64, who *identity.Principal) (queue int) {
+	queue = r.shortest(handOf(r.hash(who)))
+	share := most / 2 / queues // 0 if there is less room than two for a queue: all of it is for whoever comes
+	all, mine := r.all.Add(1), r.queued[queue].Add(1)
 	switch {
 	case all > most:
-		w.full.Add(1)
-	case all > most-waitQueues*share && mine > share:
-		w.beyondShare.Add(1)
+		r.full.Add(1)
+	case all > most-queues*share && mine > share:
+		r.beyondShare.Add(1)
 	default:
 		return queue
 	}
-	w.leave(queue)
-	return noPlace
+	r.Leave(queue)
+	return NoPlace
 }
 
-// leave gives back the place that enter found, if it did.
-func (w *waiting) leave(queue int) {
-	if queue != noPlace {
-		w.queues[queue].Add(-1)
-		w.all.Add(-1)
+// Leave gives back the place that Enter found, if it did.
+func (r *Room) Leave(queue int) {
+	if queue != NoPlace {
+		r.queued[queue].Add(-1)
+		r.all.Add(-1)
 	}
 }
 
 // shortest is the queue of a hand that fewest are in.
-func (w *waiting) shortest(hand [handSize]uint8) (queue int) {
+func (r *Room) shortest(hand [handSize]uint8) (queue int) {
 	queue = int(hand[0])
 	for _, q := range hand[1:] {
-		if w.queues[q].Load() < w.queues[queue].Load() {
+		if r.queued[q].Load() < r.queued[queue].Load() {
 			queue = int(q)
 		}
 	}
@@ -76,7 +86,7 @@ func (w *waiting) shortest(hand [handSize]uint8) (queue int) {
 // Communications of the ACM 30(9), 1987). There are 3.7e11 hands, and a hash has bits enough for each draw.
 func handOf(hash uint64) (hand [handSize]uint8) {
 	for n := range hand {
-		last := uint64(waitQueues - handSize + n)
+		last := uint64(queues - handSize + n)
 		draw, rest := bits.Mul64(hash, last+1) // a fraction of 2^64, and what it has beyond the draw
 		q := uint8(draw)
 		hash = rest
@@ -89,9 +99,9 @@ func handOf(hash uint64) (hand [handSize]uint8) {
 }
 
 // hash is of whom a request is from: a verified principal wherever it is, and everybody else by address.
-func (w *waiting) hash(who *identity.Principal) uint64 {
+func (r *Room) hash(who *identity.Principal) uint64 {
 	var h maphash.Hash
-	h.SetSeed(w.seed)
+	h.SetSeed(r.seed)
 	if who.Kind == identity.Address {
 		b := who.Prefix.Addr().As16()
 		h.Write(b[:])

@@ -1,8 +1,7 @@
-package headgate
+package waiters
 
 import (
 	"fmt"
-	"hash/maphash"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -20,11 +19,9 @@ func named(n int) *identity.Principal {
 	return &identity.Principal{Kind: identity.Token, Project: "p", ID: fmt.Sprint(n)}
 }
 
-func newWaiting() *waiting { return &waiting{seed: maphash.MakeSeed()} }
-
 func TestHandsAreDealtEvenly(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	var dealt [waitQueues]int
+	var dealt [queues]int
 	const hands = 20_000
 	for range hands {
 		hand := handOf(random.Uint64())
@@ -35,7 +32,7 @@ func TestHandsAreDealtEvenly(t *testing.T) {
 			dealt[q]++
 		}
 	}
-	mean := float64(hands) * handSize / waitQueues
+	mean := float64(hands) * handSize / queues
 	for q, n := range dealt {
 		if math.Abs(float64(n)-mean) > 5*math.Sqrt(mean) {
 			t.Errorf("queue %d is in %d hands, want about %.0f", q, n, mean)
@@ -44,7 +41,7 @@ func TestHandsAreDealtEvenly(t *testing.T) {
 }
 
 func TestHandIsOfWhoIsVerifiedElseOfTheAddress(t *testing.T) {
-	w := newWaiting()
+	w := New()
 	at := func(prefix string, p identity.Principal) uint64 {
 		p.Prefix = netip.MustParsePrefix(prefix)
 		return w.hash(&p)
@@ -66,7 +63,7 @@ func TestHandIsOfWhoIsVerifiedElseOfTheAddress(t *testing.T) {
 		}
 		seen[hash] = name
 	}
-	if newWaiting().hash(named(1)) == w.hash(named(1)) {
+	if New().hash(named(1)) == w.hash(named(1)) {
 		t.Error("two processes deal the same hands")
 	}
 }
@@ -75,8 +72,8 @@ func TestHandIsOfWhoIsVerifiedElseOfTheAddress(t *testing.T) {
 func TestPlacesAreKeptForWhoHasNone(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, most := range []int64{1, 2, 511, 512, 513, 800, 1024} {
-		w := newWaiting()
-		share := int(most) / 2 / waitQueues
+		w := New()
+		share := int(most) / 2 / queues
 		var places []int
 		in := func(q int) (n int) {
 			for _, place := range places {
@@ -89,7 +86,7 @@ func TestPlacesAreKeptForWhoHasNone(t *testing.T) {
 		for step := range 4000 {
 			if random.IntN(3) == 0 && len(places) > 0 {
 				i := random.IntN(len(places))
-				w.leave(places[i])
+				w.Leave(places[i])
 				places[i] = places[len(places)-1]
 				places = places[:len(places)-1]
 				continue
@@ -99,13 +96,13 @@ func TestPlacesAreKeptForWhoHasNone(t *testing.T) {
 			for _, q := range hand {
 				room = room || in(int(q)) < share
 			}
-			open := int(most) - waitQueues*share
+			open := int(most) - queues*share
 			want := len(places) < open || room
-			place := w.enter(most, who)
-			if got := place != noPlace; got != want {
+			place := w.Enter(most, who)
+			if got := place != NoPlace; got != want {
 				t.Fatalf("step %d of %d places: %d wait, entered %v, want %v", step, most, len(places), got, want)
 			}
-			if place != noPlace {
+			if place != NoPlace {
 				places = append(places, place)
 			}
 			if len(places) > int(most) || int(w.all.Load()) != len(places) {
@@ -113,10 +110,10 @@ func TestPlacesAreKeptForWhoHasNone(t *testing.T) {
 			}
 		}
 		for _, place := range places {
-			w.leave(place)
+			w.Leave(place)
 		}
-		for q := range w.queues {
-			if n := w.queues[q].Load(); n != 0 {
+		for q := range w.queued {
+			if n := w.queued[q].Load(); n != 0 {
 				t.Errorf("%d places: %d are left in queue %d", most, n, q)
 			}
 		}
@@ -143,7 +140,7 @@ func TestFloodsLeavePlaces(t *testing.T) {
 		}
 	}
 	table := flooders.String() + "\n" + rule + "\n" + refused.String() + "\n"
-	page, err := os.ReadFile("docs/algorithms.md")
+	page, err := os.ReadFile("../../docs/algorithms.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,12 +151,12 @@ func TestFloodsLeavePlaces(t *testing.T) {
 	const tries = 1000
 	none := 0
 	for try := range tries {
-		w := newWaiting()
+		w := New()
 		for flooder := range 32 {
-			for w.enter(1024, named(try*33+flooder)) != noPlace {
+			for w.Enter(1024, named(try*33+flooder)) != NoPlace {
 			}
 		}
-		if w.enter(1024, named(try*33+32)) == noPlace {
+		if w.Enter(1024, named(try*33+32)) == NoPlace {
 			none++
 		}
 	}
@@ -171,20 +168,20 @@ func TestFloodsLeavePlaces(t *testing.T) {
 // chance is how likely a hand is within those of n floods.
 func chance(n int) float64 {
 	// after[m] is how likely m queues are in the hands dealt so far.
-	after := make([]float64, waitQueues+1)
+	after := make([]float64, queues+1)
 	after[0] = 1
 	for range n {
-		next := make([]float64, waitQueues+1)
+		next := make([]float64, queues+1)
 		for m, p := range after {
-			for more := 0; more <= handSize && m+more <= waitQueues; more++ {
-				next[m+more] += p * choose(m, handSize-more) * choose(waitQueues-m, more) / choose(waitQueues, handSize)
+			for more := 0; more <= handSize && m+more <= queues; more++ {
+				next[m+more] += p * choose(m, handSize-more) * choose(queues-m, more) / choose(queues, handSize)
 			}
 		}
 		after = next
 	}
 	within := 0.0
 	for m, p := range after {
-		within += p * choose(m, handSize) / choose(waitQueues, handSize)
+		within += p * choose(m, handSize) / choose(queues, handSize)
 	}
 	return within
 }
@@ -202,7 +199,7 @@ func choose(n, k int) float64 {
 
 func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
 	const most, callers = 600, 16
-	w := newWaiting()
+	w := New()
 	var in, worst atomic.Int64
 	var all sync.WaitGroup
 	for caller := range callers {
@@ -210,7 +207,7 @@ func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
 			random, who := rand.New(rand.NewPCG(7, uint64(caller))), named(caller)
 			var places []int
 			for range 2000 {
-				if place := w.enter(most, who); place != noPlace {
+				if place := w.Enter(most, who); place != NoPlace {
 					places = append(places, place)
 					for n := in.Add(1); ; {
 						if old := worst.Load(); n <= old || worst.CompareAndSwap(old, n) {
@@ -220,14 +217,14 @@ func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
 				} else {
 					for range random.IntN(len(places) + 1) {
 						in.Add(-1)
-						w.leave(places[len(places)-1])
+						w.Leave(places[len(places)-1])
 						places = places[:len(places)-1]
 					}
 				}
 			}
 			for _, place := range places {
 				in.Add(-1)
-				w.leave(place)
+				w.Leave(place)
 			}
 		})
 	}
@@ -239,8 +236,8 @@ func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
 }
 
 func BenchmarkPlace(b *testing.B) {
-	w, who := newWaiting(), named(1)
+	w, who := New(), named(1)
 	for b.Loop() {
-		w.leave(w.enter(defaultWaiters, who))
+		w.Leave(w.Enter(1024, who))
 	}
 }
