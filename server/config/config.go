@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -480,97 +479,6 @@ func (c *Config) check(check *checker) {
 		if cost < 0 {
 			check.wrong("costs["+endpoint+"]", fmt.Sprint(cost), "0 or more")
 		}
-	}
-}
-
-// checker collects what is wrong.
-type checker struct {
-	errs []error
-
-	// asked, if set, hears which values a setting may have, for the schema.
-	asked func(field string, may values)
-}
-
-// values are those that a setting may have: one of some, or all from low to high.
-type values struct {
-	oneOf     []string
-	low, high any // int64 or time.Duration
-}
-
-func (c *checker) ask(field string, may values) {
-	if c.asked != nil {
-		c.asked(field, may)
-	}
-}
-
-func (c *checker) wrong(field, value, want string) {
-	c.errs = append(c.errs, fmt.Errorf("%s is %q, want %s", field, value, want))
-}
-
-func (c *checker) address(field, value string) {
-	host, port, err := net.SplitHostPort(value)
-	if err != nil || port == "" {
-		c.wrong(field, value, "HOST:PORT such as 127.0.0.1:8080")
-		return
-	}
-	if host == "" {
-		c.wrong(field, value, "a host before the port; 0.0.0.0 to listen on every address")
-	}
-}
-
-func (c *checker) upstream(value string) {
-	if value == "" {
-		c.wrong("upstream", value, "the URL of the API to protect, such as http://127.0.0.1:9000")
-		return
-	}
-	u, err := url.Parse(value)
-	switch {
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "", u.Fragment != "":
-		c.wrong("upstream", value, "http://HOST or https://HOST with no query")
-	case u.User != nil:
-		c.wrong("upstream", u.Redacted(), "no user name or password: credentials belong to the client")
-	}
-}
-
-func (c *checker) endpoints(conf *Config) {
-	if len(conf.OpenAPI)+len(conf.Routes) == 0 && conf.Unknown != "limit" && !conf.CountsAlone() &&
-		!conf.Decisions.Admission.Enabled {
-		c.wrong("openapi", "", "at least one document, by --openapi or --routes: without endpoints every request "+
-			"is unknown and rejected, unless --unknown limit puts them all on one budget")
-	}
-}
-
-func (c *checker) oneOf(field, value string, allowed ...string) {
-	c.ask(field, values{oneOf: allowed})
-	for _, a := range allowed {
-		if value == a {
-			return
-		}
-	}
-	last := len(allowed) - 1
-	c.wrong(field, value, strings.Join(allowed[:last], ", ")+" or "+allowed[last])
-}
-
-func (c *checker) text(field, value, want string) {
-	if value == "" {
-		c.wrong(field, value, want)
-	}
-}
-
-// fieldName is a token of RFC 9110 section 5.6.2.
-var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
-func (c *checker) between(field string, value, low, high int64) {
-	c.ask(field, values{low: low, high: high})
-	if value < low || value > high {
-		c.wrong(field, fmt.Sprint(value), fmt.Sprintf("%d to %d", low, high))
-	}
-}
-
-func (c *checker) duration(field string, value, low, high time.Duration) {
-	c.ask(field, values{low: low, high: high})
-	if value < low || value > high {
-		c.wrong(field, value.String(), fmt.Sprintf("%v to %v", low, high))
 	}
 }
 
