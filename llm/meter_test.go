@@ -55,7 +55,7 @@ func TestQuantileIsFollowed(t *testing.T) {
 		var q quantile
 		for _, scale := range []float64{1, 100, 0.01} {
 			for range 5000 {
-				q.add(scale*draw(), 0.95)
+				q.add(scale*draw(), 0.95, long)
 			}
 			within := 0
 			for range 20_000 {
@@ -63,11 +63,24 @@ func TestQuantileIsFollowed(t *testing.T) {
 				if v <= q.at {
 					within++
 				}
-				q.add(v, 0.95)
+				q.add(v, 0.95, long)
 			}
 			if share := float64(within) / 20_000; share < 0.93 || share > 0.99 {
 				t.Errorf("%s × %v: %.3f of the values were within, want 0.95", name, scale, share)
 			}
+		}
+	}
+}
+
+// What is the same each time, as how many tokens a byte is mostly is, stays within four hundredths of it: answers that
+// are cut off pay by that.
+func TestWhatIsTheSameEachTime(t *testing.T) {
+	e := NewEstimator(EstimatorOptions{})
+	r := Request{Model: "m", Text: 3000}
+	for n := range 2000 {
+		e.Learn(&r, Usage{Input: 600, Output: 100_000}, 300_000)
+		if got := e.Written("m", 300_000); got < 99_000 || n >= early && got > 104_000 {
+			t.Fatalf("after %d answers 300,000 bytes are taken for %d tokens, want 100,000", n, got)
 		}
 	}
 }
