@@ -14,8 +14,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// TestReplicasCountRequestsBesideTokens: two replicas with one store admit what two sums say, whichever of them is asked
-// and settles.
+// TestReplicasCountRequestsBesideTokens: two replicas with one store admit what two sums say, whichever of them is
+// asked and settles.
 func TestReplicasCountRequestsBesideTokens(t *testing.T) {
 	server, ctx, seed := redistest.Start(t), context.Background(), rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))

@@ -101,7 +101,7 @@ func TestLintRule(t *testing.T) {
 		{"project not UTF-8", func(r *policy.Rule) { r.Project = "\xff" },
 			`test: rules[0] (GET /v1/items, project %FF): project is "\xff", want a project in UTF-8, or none for all projects`},
 		{"subject", func(r *policy.Rule) { r.Subject = 99 },
-			`test: rules[0] (GET /v1/items, per subject(99)): subject is 99, want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site"; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token`},
+			`test: rules[0] (GET /v1/items, per subject(99)): subject is 99, want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site"; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token; each also behind "requests:" or "in_flight:"`},
 		{"algorithm", func(r *policy.Rule) { r.Algorithm = 254 },
 			`test: rules[0] (GET /v1/items): algorithm is 254, want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "calendar" or "concurrency"`},
 		{"scope", func(r *policy.Rule) { r.Scope = 9 },

@@ -275,7 +275,8 @@ var subjectTexts = []string{"principal", "ip", "principal_ip", "project", "regio
 
 // wantSubject is what a rule's subject may be.
 var wantSubject = oneOf(subjectTexts[:SubjectPath]) +
-	`; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token`
+	`; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token; each also behind ` +
+	`"requests:" or "in_flight:"`
 
 // Named reports whether Rule.Only has to say by what parameter or claim a rule by s counts.
 func (s Subject) Named() bool {

@@ -129,7 +129,7 @@ func TestWrongValues(t *testing.T) {
 			"per_seconds is 9223372036854775807, want whole seconds, 1 to 9223372036"},
 		{"burst", int64(0), "burst is 0, want " + whole},
 		{"tier", "", `tier is "", want text that is not empty, or NULL`},
-		{"subject", "user", `subject is "user", want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site"; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token, or NULL`},
+		{"subject", "user", `subject is "user", want "principal", "ip", "principal_ip", "project", "region", "endpoint", "identifier", "identifier_ip" or "site"; or "path:NAME" for a parameter of the path, "claim:NAME" for a claim of the token; each also behind "requests:" or "in_flight:", or NULL`},
 		{"algorithm", "gcra", `algorithm is "gcra", want "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "calendar" or "concurrency", or NULL`},
 		{"mode", int64(1), `mode is 1, want "enforce", "shadow", "allow" or "block", or NULL`},
 		{"scope", "", `scope is "", want "local", "split", "strict", "lease", "sync" or "gossip", or NULL`},
