@@ -29,16 +29,8 @@ func (f *field) faults(which []fault) (found []Fault, err error) {
 		return nil, err
 	}
 	defer between.Close()
-	var rules [][2]string
-	for _, a := range answers {
-		settings := "scope: " + a.scope
-		if a.loss != "" {
-			settings += ", on_store_loss: " + a.loss
-		}
-		rules = append(rules, [2]string{a.path, settings})
-	}
 	gateways, err := startFleet(2, f.api.URL, between.Addr().String(), ", member_ttl: "+memberTTL.String(),
-		faultLimit, rules, nil)
+		faultLimit, rulesOf(answers), nil)
 	if err != nil {
 		return nil, err
 	}

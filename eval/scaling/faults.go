@@ -36,6 +36,18 @@ func (a answer) String() string {
 	return fmt.Sprintf("`%s`, `%s`", a.scope, a.loss)
 }
 
+// rulesOf are the rules of a fleet, a path and what it says besides each.
+func rulesOf(all []answer) (rules [][2]string) {
+	for _, a := range all {
+		settings := "scope: " + a.scope
+		if a.loss != "" {
+			settings += ", on_store_loss: " + a.loss
+		}
+		rules = append(rules, [2]string{a.path, settings})
+	}
+	return rules
+}
+
 // fault is what happens amid a load, and what is published for it.
 type fault struct {
 	name    string

@@ -109,16 +109,8 @@ func (f *field) kills(which []kill, replicas int) (found []Unrest, err error) {
 		return nil, err
 	}
 	defer w.close()
-	var rules [][2]string
-	for _, a := range killRules {
-		settings := "scope: " + a.scope
-		if a.loss != "" {
-			settings += ", on_store_loss: " + a.loss
-		}
-		rules = append(rules, [2]string{a.path, settings})
-	}
 	gateways, err := startFleet(replicas, f.api.URL, f.store.address, ", member_ttl: "+memberTTL.String(), killLimit,
-		rules, w)
+		rulesOf(killRules), w)
 	if err != nil {
 		return nil, err
 	}
