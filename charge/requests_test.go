@@ -182,3 +182,30 @@ func TestMovesCountRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestTiersOfCredentialsCountRequests: whoever names one tier with one request and another with the next has the larger
+// number of requests once, whatever they cost.
+func TestTiersOfCredentialsCountRequests(t *testing.T) {
+	subject := policy.SubjectPrincipal.Counting(policy.CountsRequests)
+	x := newClimber(t, 1<<10, true, true)
+	x.load(t,
+		policy.Rule{Endpoint: "GET /a", Tier: "free", Limit: 3, Per: time.Hour, Burst: 3, Subject: subject},
+		policy.Rule{Endpoint: "GET /a", Tier: "gold", Limit: 30, Per: time.Hour, Burst: 30, Subject: subject},
+		policy.Rule{Endpoint: policy.Default, Limit: 1000, Burst: 1000},
+	)
+	for _, step := range []struct {
+		tier       string
+		most, want int
+	}{{"free", 20, 3}, {"gold", 40, 27}, {"free", 20, 0}} {
+		n := 0
+		for ; n < step.most; n++ {
+			r := x.as(t, step.tier)
+			if r.Cost = 10; !x.Check(context.Background(), r).Allowed {
+				break
+			}
+		}
+		if n != step.want {
+			t.Errorf("%d requests of 10 tokens as %s, want %d", n, step.tier, step.want)
+		}
+	}
+}
