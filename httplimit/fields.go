@@ -12,7 +12,6 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
-	"github.com/headgate-io/headgate/slot"
 )
 
 // Draft is a version of draft-ietf-httpapi-ratelimit-headers, by which the RateLimit fields are written. The versions
@@ -115,48 +114,74 @@ func exposed(names []string) string {
 	return b.String() + fieldRetryAfter
 }
 
-// setFields tells the client its budget.
-func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Decision) {
-	if _, limited := d.Binding(); !limited {
+// Told is a limit that clients are told of.
+type Told struct {
+	rule *rendered
+	got  bucket.Outcome
+	slot time.Duration // until the time of its own that the client has by this limit; 0 if it has none
+}
+
+// Tell returns what a client is told of a limit that is not a rule of a headgate.Limiter. Of rule its title, Limit,
+// Per, Burst and Algorithm count. What divides the quota, for Proposal166, is one word under our prefix.
+func (o *Options) Tell(rule policy.Rule, got *bucket.Outcome, divides string) Told {
+	r := o.Draft.render(rule)
+	r.partition = r.name + ";headgate-" + divides
+	return Told{rule: r, got: *got}
+}
+
+// SetFields sets the fields of a request that cost so many tokens: told has each limit that it met, and binding is the
+// place of the one that decided, or -1 if clients are not told of that one.
+func (o *Options) SetFields(header http.Header, told []Told, binding int, cost int64) {
+	if len(told) == 0 {
 		return
 	}
-	var binding *headgate.Verdict
-	var rule *rendered
-	one := h.options.BindingOnly || h.options.Draft >= Draft07
-	if one || h.options.Legacy != NoLegacy {
-		binding, rule = h.binding(d)
+	if binding < 0 {
+		for i := range told {
+			if binding < 0 || tells(&told[i].got, &told[binding].got) {
+				binding = i
+			}
+		}
+	}
+	which := told
+	if o.BindingOnly {
+		which = told[binding : binding+1]
 	}
 	switch {
-	case h.options.OmitFields || one && binding == nil: // or clients are told of no rule
-	case h.options.Draft >= Draft07:
-		h.setEarly(header, d, rule, &binding.Outcome)
+	case o.OmitFields:
+	case o.Draft >= Draft07:
+		o.setEarly(header, which, &told[binding])
 	default:
-		h.setRateLimit(header, d, binding)
+		o.setRateLimit(header, which, cost)
 	}
-	if h.options.Legacy != NoLegacy && binding != nil {
-		h.setLegacy(header, d, rule, &binding.Outcome)
-	}
-	if r.Header.Get("Origin") != "" {
-		header.Add(fieldExpose, h.exposed)
+	if o.Legacy != NoLegacy {
+		o.setLegacy(header, which, &told[binding])
 	}
 }
 
-// binding is the verdict that fields for one rule are about: the one that decided, if clients are told of its rule, or
-// else what comes next to it of those they are told of; nil if there is none.
-func (h *handler) binding(d *headgate.Decision) (found *headgate.Verdict, of *rendered) {
-	decided, _ := d.Binding()
+// setFields tells the client its budget.
+func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Decision) {
+	decided, limited := d.Binding()
+	if !limited {
+		return
+	}
+	var room [4]Told
+	told, binding := room[:0], -1
 	verdicts := d.Verdicts()
 	for i := range verdicts {
 		v, rule := h.shown(d, verdicts, i)
-		switch {
-		case v == nil:
-		case v.Rule == decided.Rule:
-			return v, rule
-		case found == nil || tells(&v.Outcome, &found.Outcome):
-			found, of = v, rule
+		if v == nil {
+			continue
 		}
+		t := Told{rule: rule, got: v.Outcome}
+		if v.Rule == decided.Rule {
+			binding, t.slot = len(told), d.Slot.Wait
+		}
+		told = append(told, t)
 	}
-	return found, of
+	h.options.SetFields(header, told, binding, d.Cost)
+	if r.Header.Get("Origin") != "" {
+		header.Add(fieldExpose, h.exposed)
+	}
 }
 
 // shown is the verdict that fields have of the i-th one's rule; nil if they have none by it.
@@ -172,45 +197,30 @@ func (h *handler) shown(d *headgate.Decision, verdicts []headgate.Verdict, i int
 	return tighter(verdicts, v), rule
 }
 
-// setRateLimit writes the fields of -08 and later, for binding alone if it is not nil.
-func (h *handler) setRateLimit(header http.Header, d *headgate.Decision, binding *headgate.Verdict) {
+// setRateLimit writes the fields of -08 and later.
+func (o *Options) setRateLimit(header http.Header, told []Told, cost int64) {
 	var quotaBuf, policyBuf [192]byte
 	quota, policies := quotaBuf[:0], policyBuf[:0]
 	var partitions []byte
-	verdicts := d.Verdicts()
-	var only *rendered
-	for i := range verdicts {
-		v, rule := h.shown(d, verdicts, i)
-		if v == nil || h.options.BindingOnly && v.Rule != binding.Rule {
-			continue
-		}
-		if len(quota) > 0 {
+	for i := range told {
+		t := &told[i]
+		if i > 0 {
 			quota, policies = append(quota, ", "...), append(policies, ", "...)
 		}
-		if d.Slot.Wait > 0 && binds(d, v) {
-			quota = h.options.Draft.appendSlot(quota, rule, d.Slot)
-		} else {
-			quota = h.options.Draft.appendQuota(quota, rule, &v.Outcome)
-		}
-		policies = append(policies, h.describe(rule)...)
-		if h.options.Draft == Proposal166 {
-			quota = strconv.AppendInt(append(quota, ";c="...), d.Cost, 10)
-			if len(partitions) > 0 {
+		quota = o.Draft.appendQuota(quota, t)
+		policies = append(policies, t.rule.policy...)
+		if o.Draft == Proposal166 {
+			quota = strconv.AppendInt(append(quota, ";c="...), cost, 10)
+			if i > 0 {
 				partitions = append(partitions, ", "...)
 			}
-			partitions = append(partitions, rule.partition...)
+			partitions = append(partitions, t.rule.partition...)
 		}
-		only = rule
-	}
-	if only == nil {
-		return
 	}
 	// One allocation for both values' slices, one for each string; the policy
 	// of a single rule, which is most requests, is there already.
-	values := &[2]string{string(quota)}
-	if described := h.describe(only); len(described) == len(policies) {
-		values[1] = described
-	} else {
+	values := &[2]string{string(quota), told[0].rule.policy}
+	if len(told) > 1 {
 		values[1] = string(policies)
 	}
 	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
@@ -220,16 +230,16 @@ func (h *handler) setRateLimit(header http.Header, d *headgate.Decision, binding
 }
 
 // setEarly writes the fields of -07 and before: one limit, and the policies.
-func (h *handler) setEarly(header http.Header, d *headgate.Decision, rule *rendered, got *bucket.Outcome) {
-	limit, remaining, reset := strconv.FormatInt(rule.Limit, 10), strconv.FormatInt(got.Remaining, 10),
-		strconv.FormatInt(rate.Seconds(got.ResetAfter), 10)
-	policies := h.policies(d, rule, func(r *rendered) string { return r.policy })
-	if h.options.Draft == Draft07 {
+func (o *Options) setEarly(header http.Header, told []Told, binding *Told) {
+	limit, remaining, reset := strconv.FormatInt(binding.rule.Limit, 10),
+		strconv.FormatInt(binding.got.Remaining, 10), strconv.FormatInt(rate.Seconds(binding.got.ResetAfter), 10)
+	policies := policies(told, false)
+	if o.Draft == Draft07 {
 		header[fieldRateLimit] = []string{"limit=" + limit + ", remaining=" + remaining + ", reset=" + reset}
 		header[fieldPolicy] = []string{policies}
 		return
 	}
-	if h.options.Draft == Draft03 {
+	if o.Draft == Draft03 {
 		limit += ", " + policies
 	} else {
 		header[fieldPolicy] = []string{policies}
@@ -238,25 +248,15 @@ func (h *handler) setEarly(header http.Header, d *headgate.Decision, rule *rende
 		[]string{reset}
 }
 
-// policies lists what is written of the rules that clients are told of, or of one.
-func (h *handler) policies(d *headgate.Decision, only *rendered, written func(*rendered) string) string {
-	if h.options.BindingOnly {
-		return written(only)
-	}
-	var list []string
-	verdicts := d.Verdicts()
-	for i := range verdicts {
-		if v, rule := h.shown(d, verdicts, i); v != nil {
-			list = append(list, written(rule))
+// policies lists what is written of limits, by -07 and before or WithPolicies.
+func policies(told []Told, named bool) string {
+	list := make([]string, len(told))
+	for i := range told {
+		if list[i] = told[i].rule.policy; named {
+			list[i] = told[i].rule.named
 		}
 	}
 	return strings.Join(list, ", ")
-}
-
-// binds reports whether v is by the rule that a decision's slot is about.
-func binds(d *headgate.Decision, v *headgate.Verdict) bool {
-	binding, limited := d.Binding()
-	return limited && binding.Rule == v.Rule
 }
 
 // listed reports whether one of the verdicts is listed for a rule.
@@ -297,17 +297,8 @@ type rendered struct {
 	hidden    bool   // clients are told nothing of it
 	name      string // as an RFC 9651 string
 	policy    string // as an item of RateLimit-Policy
-	reserved  string // as one that says that slots are reserved
 	partition string // as an item of RateLimit-Partition
 	named     string // as a policy of WithPolicies
-}
-
-// describe is the item of RateLimit-Policy for a rule.
-func (h *handler) describe(rule *rendered) string {
-	if h.reserves {
-		return rule.reserved
-	}
-	return rule.policy
 }
 
 // render writes an item of RateLimit-Policy: name, q (quota), w (window in
@@ -322,7 +313,7 @@ func (version Draft) render(rule policy.Rule) *rendered {
 		r.hidden = r.hidden || version >= Draft07
 		r.policy = r.name + ";q=" + strconv.FormatInt(rule.Limit, 10) + `;qu="concurrent-requests"`
 		r.named = strconv.FormatInt(rule.Limit, 10) + ";name=" + r.name
-		r.reserved, r.partition = r.policy, r.name+divides(&rule)
+		r.partition = r.name + divides(&rule)
 		return r
 	}
 	window := ";w=" + strconv.FormatInt(rate.Seconds(rule.Per), 10)
@@ -334,8 +325,22 @@ func (version Draft) render(rule policy.Rule) *rendered {
 	if rule.Burst != rule.Limit {
 		r.policy += ";headgate-burst=" + strconv.FormatInt(rule.Burst, 10)
 	}
-	r.reserved, r.partition = r.policy+";headgate-reserves", r.name+divides(&rule)
+	r.partition = r.name + divides(&rule)
 	return r
+}
+
+// renders renders the rules of a limiter that may reserve slots, which it says then.
+func (version Draft) renders(reserves bool) func(policy.Rule) *rendered {
+	if !reserves || version >= Draft07 {
+		return version.render
+	}
+	return func(rule policy.Rule) *rendered {
+		r := version.render(rule)
+		if rule.Algorithm != policy.Concurrency {
+			r.policy += ";headgate-reserves"
+		}
+		return r
+	}
 }
 
 // divides lists what divides a rule's quota (Proposal166), in the order of letters: where one of them is another one,
@@ -363,7 +368,7 @@ func divides(rule *policy.Rule) string {
 // Algorithm count.
 func Fields(rule policy.Rule, got *bucket.Outcome) (quota, described string) {
 	r := Draft10.render(rule)
-	return string(Draft10.appendQuota(nil, r, got)), r.policy
+	return string(Draft10.appendQuota(nil, &Told{rule: r, got: *got})), r.policy
 }
 
 // keys are the parameters of RateLimit for what is left, and for when there is more.
@@ -374,23 +379,19 @@ func (version Draft) keys() (left, until string) {
 	return ";r=", ";t="
 }
 
-// appendSlot appends one item of RateLimit for a client that has a time of its own: to the
-// millisecond under our prefix, and in whole seconds for everybody else.
-func (version Draft) appendSlot(dst []byte, rule *rendered, s slot.Offer) []byte {
+// appendQuota appends one item of RateLimit: name, r (tokens left) and t (seconds until there is more, -10 §4.1),
+// which a full bucket leaves out. A client that has a time of its own is told that: to the millisecond under our
+// prefix, and in whole seconds for everybody else.
+func (version Draft) appendQuota(dst []byte, t *Told) []byte {
 	left, until := version.keys()
-	dst = append(append(append(append(dst, rule.name...), left...), '0'), until...)
-	dst = strconv.AppendInt(dst, rate.Seconds(s.Wait), 10)
-	ms := (s.Wait + time.Millisecond - 1) / time.Millisecond
-	return strconv.AppendInt(append(dst, ";headgate-slot="...), int64(ms), 10)
-}
-
-// appendQuota appends one item of RateLimit: name, r (tokens left) and t
-// (seconds until there is more, -10 §4.1), which a full bucket leaves out.
-func (version Draft) appendQuota(dst []byte, rule *rendered, got *bucket.Outcome) []byte {
-	left, until := version.keys()
-	dst = append(append(dst, rule.name...), left...)
-	dst = strconv.AppendInt(dst, got.Remaining, 10)
-	if wait := untilMore(&rule.Rule, got); wait > 0 {
+	dst = append(append(dst, t.rule.name...), left...)
+	if t.slot > 0 {
+		dst = strconv.AppendInt(append(append(dst, '0'), until...), rate.Seconds(t.slot), 10)
+		ms := (t.slot + time.Millisecond - 1) / time.Millisecond
+		return strconv.AppendInt(append(dst, ";headgate-slot="...), int64(ms), 10)
+	}
+	dst = strconv.AppendInt(dst, t.got.Remaining, 10)
+	if wait := untilMore(&t.rule.Rule, &t.got); wait > 0 {
 		dst = strconv.AppendInt(append(dst, until...), rate.Seconds(wait), 10)
 	}
 	return dst
@@ -431,14 +432,15 @@ func appendName(dst []byte, name string) []byte {
 }
 
 // setLegacy writes the fields of the old world, for one rule.
-func (h *handler) setLegacy(header http.Header, d *headgate.Decision, rule *rendered, got *bucket.Outcome) {
-	limit := strconv.FormatInt(rule.Limit, 10)
-	if h.options.Legacy == WithPolicies {
-		limit += ", " + h.policies(d, rule, func(r *rendered) string { return r.named })
+func (o *Options) setLegacy(header http.Header, told []Told, binding *Told) {
+	limit := strconv.FormatInt(binding.rule.Limit, 10)
+	if o.Legacy == WithPolicies {
+		limit += ", " + policies(told, true)
 	}
-	header[legacyLimit], header[legacyRemaining] = []string{limit}, []string{strconv.FormatInt(got.Remaining, 10)}
-	header[legacyReset] = []string{h.options.reset(max(got.ResetAfter, got.RetryAfter))}
-	header[legacyStrategy] = []string{rule.Algorithm.String()}
+	header[legacyLimit] = []string{limit}
+	header[legacyRemaining] = []string{strconv.FormatInt(binding.got.Remaining, 10)}
+	header[legacyReset] = []string{o.reset(max(binding.got.ResetAfter, binding.got.RetryAfter))}
+	header[legacyStrategy] = []string{binding.rule.Algorithm.String()}
 }
 
 // reset writes when a bucket is full, after so long, as the dialect has it; a time rounded up to the second.
@@ -446,7 +448,10 @@ func (o *Options) reset(after time.Duration) string {
 	if o.Legacy == DeltaSeconds || o.Legacy == WithPolicies {
 		return strconv.FormatInt(rate.Seconds(after), 10)
 	}
-	now := o.Now().UnixNano()
+	now := time.Now().UnixNano()
+	if o.Now != nil {
+		now = o.Now().UnixNano()
+	}
 	at := rate.Seconds(time.Duration(now + min(int64(after), math.MaxInt64-now)))
 	if o.Legacy == ISO8601 {
 		return time.Unix(at, 0).UTC().Format(time.RFC3339)

@@ -174,19 +174,17 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 	}
 	names := o.names()
 	return &handler{
-		names: names, exposed: exposed(names), render: o.Draft.render,
+		names: names, exposed: exposed(names), render: o.Draft.renders(lim.ReservesSlots()),
 		lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed},
-		reserves: lim.ReservesSlots(),
 	}
 }
 
 type handler struct {
-	lim      *headgate.Limiter
-	next     func(http.ResponseWriter, *http.Request, string)
-	options  Options
-	rules    perrule.Values[rendered]
-	counted  Reserve // for endpoints and rules that count only some answers
-	reserves bool    // lim reserves slots
+	lim     *headgate.Limiter
+	next    func(http.ResponseWriter, *http.Request, string)
+	options Options
+	rules   perrule.Values[rendered]
+	counted Reserve // for endpoints and rules that count only some answers
 
 	names   []string // of the fields that are written, in the canonical form of http.Header
 	exposed string   // to scripts of browsers
