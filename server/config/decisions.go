@@ -30,7 +30,8 @@ type Decisions struct {
 	// set limits themselves, any for anything. Default none: limits in questions are ignored.
 	RateLimitOverrides []string `yaml:"ratelimit_overrides"`
 
-	// RateLimitFields adds RateLimit and RateLimit-Policy to what that filter answers clients. Default false.
+	// RateLimitFields adds what headers chooses to what that filter answers clients: RateLimit and RateLimit-Policy, if
+	// nothing else is said there. Default false.
 	RateLimitFields bool `yaml:"ratelimit_fields"`
 
 	// RateLimitMetadata tells that filter the descriptors of its question again, and what became of each,

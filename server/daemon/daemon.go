@@ -258,17 +258,18 @@ func (d *Daemon) newGateway(l *loaded, by carriers) (http.Handler, error) {
 
 // limit is what every door over HTTP answers with.
 func (d *Daemon) limit(c *config.Config) httplimit.Options {
-	return httplimit.Options{
-		OmitFields:  !c.Headers.RateLimit,
-		Draft:       drafts[c.Headers.Draft],
-		BindingOnly: c.Headers.Rules == "binding",
-		Legacy:      dialects[c.Headers.Legacy],
-		Methods:     func(target string) []string { return d.parts.limiter.Endpoints().Allowed(target) },
-		Reserve:     settlement(c.Settle, d.log),
+	o := fields(c.Headers)
+	o.Methods = func(target string) []string { return d.parts.limiter.Endpoints().Allowed(target) }
+	o.Reserve = settlement(c.Settle, d.log)
+	o.Identifiers, o.Meters = d.parts.identifiers, d.parts.models.meters
+	o.MaxWait = longestWait(c.MaxWait)
+	return o
+}
 
-		Identifiers: d.parts.identifiers,
-		Meters:      d.parts.models.meters,
-		MaxWait:     longestWait(c.MaxWait),
+// fields choose what every door tells clients.
+func fields(h config.Headers) httplimit.Options {
+	return httplimit.Options{
+		OmitFields: !h.RateLimit, Draft: drafts[h.Draft], BindingOnly: h.Rules == "binding", Legacy: dialects[h.Legacy],
 	}
 }
 

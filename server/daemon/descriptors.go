@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/server/config"
@@ -235,10 +236,14 @@ func (d *descriptors) answers(p *parts) *envoy.Descriptors {
 	if d == nil {
 		return nil
 	}
+	var told func() *httplimit.Options
+	if d.conf.RateLimitFields {
+		told = func() *httplimit.Options { return &p.loaded.Load().fields }
+	}
 	return &envoy.Descriptors{
 		MayOverride: func(a netip.Addr) bool { return p.loaded.Load().setters.have(a) }, Keeps: d.keeps,
 		Overridden: p.meter.Overridden,
-		Fields:     d.conf.RateLimitFields, Metadata: d.conf.RateLimitMetadata,
+		Fields:     told, Metadata: d.conf.RateLimitMetadata,
 		Limits: d.current.Load, Buckets: d.buckets, Reach: d.reach, Now: d.now,
 		Name: d.nameOf, Quotas: d.quotas,
 		Observe: func(l *descriptor.Limit, over bool) { p.meter.Descriptor(l.Path, over, l.Shadow) },

@@ -49,6 +49,8 @@ func everything(t *testing.T) (*Daemon, *http.Client) {
 		c.Tokens.SecretFiles, c.Tokens.Algorithms = []string{file("token.secret", tokenKey)}, []string{"HS256"}
 		c.Tokens.Issuer, c.Tokens.Audiences = "me", []string{"api"}
 		c.Headers.Legacy, c.BadCredentials = "delta", "reject"
+		c.Warn.DeniedPercent, c.Warn.URL = 100, "http://127.0.0.1:9/warnings"
+		c.Warn.SecretFile = file("webhook.secret", tokenKey)
 	})
 	pool := x509.NewCertPool()
 	pool.AddCert(ours.cert)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/admin"
@@ -43,6 +44,7 @@ type loaded struct {
 	door     *developers.Door    // nil if there is none
 	from     map[string]networks // who may ask for decisions, by the setting of the listener
 	setters  networks            // who of them may set limits of descriptors
+	fields   httplimit.Options   // what clients are told of limits of descriptors
 	access   admin.Access        // to the admin listener
 	contents contents            // as they were before they were read
 }
@@ -72,6 +74,7 @@ func load(c config.Config) (*loaded, error) {
 		compile:  CompileOptions(c, registry),
 		from:     from,
 		setters:  setters,
+		fields:   fields(c.Headers),
 		contents: before,
 	}, nil
 }

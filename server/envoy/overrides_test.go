@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/server/envoy"
 )
@@ -246,7 +247,7 @@ func TestMetadata(t *testing.T) {
 // Clients are told as at other doors.
 func TestFields(t *testing.T) {
 	s := newService(t, shop+"- {key: \"odd\\\"\u00e9\", rate_limit: {unit: hour, requests_per_unit: 2}}\n",
-		func(d *envoy.Descriptors) { d.Fields = true })
+		func(d *envoy.Descriptors) { d.Fields = func() *httplimit.Options { return &httplimit.Options{} } })
 	for _, c := range []struct{ descriptors, want string }{
 		{"user=u +2", `ratelimit: "user";r=1;t=20 | ratelimit-policy: "user";q=3;w=60`},
 		{"user=u +2", `retry-after: 20 | ratelimit: "user";r=1;t=20 | ratelimit-policy: "user";q=3;w=60`},

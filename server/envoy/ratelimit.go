@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -58,8 +60,8 @@ type Descriptors struct {
 	// Overridden, if set, is told of each limit in a question, and whether it was obeyed.
 	Overridden func(obeyed bool)
 
-	// Fields adds RateLimit and RateLimit-Policy for the client to each answer.
-	Fields bool
+	// Fields says which fields for the client are added to each answer. Nil adds none.
+	Fields func() *httplimit.Options
 
 	// Metadata says in each answer which descriptors it is about, for Envoy's access logs and filters:
 	// its values are those of requests.
@@ -470,11 +472,8 @@ func (s *rateLimiting) reply(c *call, allowed bool) {
 	if !allowed && wait > 0 {
 		c.appendHeader("retry-after", strconv.FormatInt(rate.Seconds(wait), 10))
 	}
-	if s.Fields {
-		if quota, policy := c.fields(); quota != "" {
-			c.appendHeader("ratelimit", quota)
-			c.appendHeader("ratelimit-policy", policy)
-		}
+	if s.Fields != nil {
+		s.appendFields(c)
 	}
 	if s.Metadata {
 		c.answer = appendMessage(c.answer, 6, c.metadata())
@@ -524,10 +523,12 @@ func (c *call) appendHeader(name, value string) {
 	c.answer = appendMessage(c.answer, 3, c.inner)
 }
 
-// fields are RateLimit and RateLimit-Policy, as other doors write them, with an item for each counter that can
-// refuse; a limit is called by its name, or by its keys in the file.
-func (c *call) fields() (quota, described string) {
-	var quotas, policies []string
+// appendFields appends what other doors tell clients of rules, of each counter that can refuse; a limit is called by
+// its name, or by its keys in the file.
+func (s *rateLimiting) appendFields(c *call) {
+	o := s.Fields()
+	var told []httplimit.Told
+	cost := int64(1)
 	for i := range c.all {
 		a := &c.all[i]
 		same := func(b asked) bool { return a.take >= 0 && a.take == b.take }
@@ -545,10 +546,13 @@ func (c *call) fields() (quota, described string) {
 		}
 		out := &bucket.Outcome{Never: true} // of a limit of 0
 		if a.take >= 0 {
-			out = &c.outs[a.take]
+			out, cost = &c.outs[a.take], c.takes[a.take].Cost
 		}
-		item, policy := httplimit.Fields(rule, out)
-		quotas, policies = append(quotas, item), append(policies, policy)
+		told = append(told, o.Tell(rule, out, "descriptor"))
 	}
-	return strings.Join(quotas, ", "), strings.Join(policies, ", ")
+	header := http.Header{}
+	o.SetFields(header, told, -1, cost)
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		c.appendHeader(strings.ToLower(name), header[name][0])
+	}
 }
