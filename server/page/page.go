@@ -13,12 +13,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
 	"html/template"
 	"io/fs"
 	"mime"
 	"net/http"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -41,6 +43,7 @@ type file struct {
 	content []byte
 	kind    string
 	tag     string
+	policy  string // under which it is shown
 }
 
 func newFile(name string, content []byte) file {
@@ -49,13 +52,43 @@ func newFile(name string, content []byte) file {
 	if path.Ext(name) == ".js" {
 		kind = "text/javascript; charset=utf-8" // whatever the system's table says
 	}
-	return file{content, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
+	return file{content, kind, `"` + hex.EncodeToString(sum[:8]) + `"`, policy}
+}
+
+// newPage is a page with its styles, which are named. They are part of it, and its policy has their hash: nothing has
+// to be asked for before something is seen.
+func newPage(from embed.FS, name string, about About, styles ...string) file {
+	var style, out bytes.Buffer
+	for _, name := range styles {
+		style.Write(read(files, name))
+	}
+	page := struct {
+		About
+		Style template.CSS
+	}{about, template.CSS(style.String())} //nolint:gosec // it is the program's own
+	if err := template.Must(template.ParseFS(from, name)).Execute(&out, page); err != nil {
+		panic("a page cannot be made: " + err.Error()) // ours: it is part of the program
+	}
+	sum := sha256.Sum256(style.Bytes())
+	f := newFile(name, out.Bytes())
+	f.policy = strings.Replace(policy, "style-src 'self'",
+		"style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'", 1)
+	return f
+}
+
+// read returns an embedded file.
+func read(from embed.FS, name string) []byte {
+	content, err := from.ReadFile(name)
+	if err != nil {
+		panic("an embedded file cannot be read: " + err.Error()) // ours: it is part of the program
+	}
+	return content
 }
 
 // ServeHTTP sends the file.
 func (f file) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", f.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -73,14 +106,14 @@ func Handler() http.Handler {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := files.ReadFile(name)
-		all[Path+name[len("static/"):]] = newFile(name, content)
-		return err
+		all[Path+name[len("static/"):]] = newFile(name, read(files, name))
+		return nil
 	})
 	if err != nil {
-		panic("an embedded file cannot be read: " + err.Error()) // ours: they are part of the program
+		panic("the embedded files cannot be listed: " + err.Error()) // ours: they are part of the program
 	}
-	all[Path] = all[Path+"index.html"]
+	all[Path] = newPage(files, "static/index.html", About{}, "static/vendor/uPlot.min.css", "static/page.css")
+	all[Path+"index.html"] = all[Path]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := all[r.URL.Path]
 		if !ok {
@@ -101,21 +134,10 @@ type About struct {
 // Budgets returns the files of the page of budgets by name. The page itself has none: it is at the door's path.
 func Budgets(about About) map[string]http.Handler {
 	all := map[string]http.Handler{}
-	for _, name := range []string{"static/page.css", "static/elements.js", "static/icon.svg", "budgets/budgets.js"} {
-		from := files
-		if path.Dir(name) == "budgets" {
-			from = budgets
-		}
-		content, err := from.ReadFile(name)
-		if err != nil {
-			panic("an embedded file cannot be read: " + err.Error()) // ours: they are part of the program
-		}
-		all[path.Base(name)] = newFile(name, content)
+	for _, name := range []string{"static/elements.js", "static/icon.svg"} {
+		all[path.Base(name)] = newFile(name, read(files, name))
 	}
-	var page bytes.Buffer
-	if err := template.Must(template.ParseFS(budgets, "budgets/index.html")).Execute(&page, about); err != nil {
-		panic("the page of budgets cannot be made: " + err.Error()) // ours: it is part of the program
-	}
-	all[""] = newFile("index.html", page.Bytes())
+	all["budgets.js"] = newFile("budgets.js", read(budgets, "budgets/budgets.js"))
+	all[""] = newPage(budgets, "budgets/index.html", about, "static/page.css")
 	return all
 }

@@ -71,6 +71,10 @@ const charts = new Set();
 // chart draws lines over time, or over another number where options.plain. series: label, color variable, values; dash
 // makes a line broken, bars makes columns of it. options.band is a stretch that is marked.
 function chart(at, label, times, series, options) {
+  if (!window.uPlot) { // comes after what is to be read
+    document.getElementById('plots').addEventListener('load', () => at.isConnected && chart(at, label, times, series, options));
+    return;
+  }
   const about = {
     width: Math.max(260, at.clientWidth), height: (options && options.height) || 220,
     cursor: { y: false }, legend: { live: true },
