@@ -43,6 +43,7 @@ type options struct {
 	seed     uint64
 	measure  bool
 	write    bool
+	through  bool      // all requests go through the gateway
 	progress io.Writer // what is being done, every few seconds
 }
 
@@ -55,6 +56,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64()%1e6, "seed of the requests")
 	flags.StringVar(&only, "only", "", "kinds, separated by commas (default: all)")
 	flags.IntVar(&together, "together", 3, "servers that are asked at a time: most wait for their clients now and then")
+	flags.BoolVar(&o.through, "through", false, "send all requests through the gateway, and none to the servers themselves")
 	flags.BoolVar(&o.measure, "measure", false, "write server/kinds/kinds.json, and do no more")
 	flags.BoolVar(&o.write, "write", false, "write the figures into docs/benchmarks/attacks.md")
 	if err := flags.Parse(args); err != nil {
@@ -85,12 +87,16 @@ func run(args []string, out, progress io.Writer) error {
 			return err
 		}
 	}
-	total, failed := 0, false
+	var all report
+	failed := false
 	for _, r := range reports {
-		total += r.direct + r.through + r.framed
+		all.direct, all.through, all.framed = all.direct+r.direct, all.through+r.through, all.framed+r.framed
+		all.plain, all.admitted, all.seen = all.plain+r.plain, all.admitted+r.admitted, all.seen+r.seen
 		failed = failed || len(r.failures) > 0
 	}
-	fmt.Fprintf(out, "%d requests to %d kinds of servers\n", total, len(reports))
+	fmt.Fprintf(out, "%d requests to %d kinds of servers, %d of them through the gateway, of which %d were plain and read by "+
+		"the engine for these; %d decisions let requests through, and the servers saw %d\n",
+		all.direct+all.through+all.framed, len(reports), all.through+all.framed, all.plain, all.admitted, all.seen)
 	if failed {
 		return errConfused
 	}
@@ -119,9 +125,9 @@ func visitAll(chosen []server, together int, o options, out io.Writer) ([]report
 			mu.Lock()
 			defer mu.Unlock()
 			fmt.Fprintf(out, "%-20s %d itself (%d served, %d profiles), %d through the gateway (%d let through, %d "+
-				"served), %d framed, %s\n",
+				"served), %d framed, %d plain, %d decisions, %d seen, %s\n",
 				s.kind, r.direct, r.served, r.profiles, r.through, r.counted, r.reached, r.framed,
-				time.Since(begun).Round(time.Second))
+				r.plain, r.admitted, r.seen, time.Since(begun).Round(time.Second))
 			for _, f := range r.failures {
 				fmt.Fprintf(out, "  FAIL %s: %s\n", s.kind, f)
 			}
@@ -184,11 +190,13 @@ type report struct {
 	server
 	version string
 
-	direct, served   int // requests to it without the gateway, and those that a route served
-	profiles         int // that doctor approves, and that all of these were held against
-	through, counted int // requests through the gateway, and those that were let through
-	reached          int // those of them that a route served
-	framed           int // requests in frames or framing of their own
+	direct, served   int    // requests to it without the gateway, and those that a route served
+	profiles         int    // that doctor approves, and that all of these were held against
+	through, counted int    // requests through the gateway, and those that were let through
+	reached          int    // those of them that a route served
+	framed           int    // requests in frames or framing of their own
+	plain            uint64 // those through the gateway that the engine for plain requests read, where there is one
+	admitted, seen   int64  // decisions that let a request through, and answers of the server
 	failures         []string
 }
 
@@ -228,8 +236,12 @@ func visit(s server, o options) (r report, err error) {
 	if err != nil {
 		return r, err
 	}
-	requests, answers := direct(addr, s, g, o.n/2, say("itself"))
-	r.direct, r.served = o.n/2, len(requests)
+	itself := o.n / 2
+	if o.through {
+		itself = 0
+	}
+	requests, answers := direct(addr, s, g, itself, say("itself"))
+	r.direct, r.served = itself, len(requests)
 	for _, p := range approved(s.kind) {
 		wrong, err := wrongUnder(p, requests, answers)
 		if err != nil {
@@ -249,7 +261,7 @@ func visit(s server, o options) (r report, err error) {
 		if err != nil {
 			return r, err
 		}
-		res, err := through(f, g, o.n/4, say(at.name))
+		res, err := through(f, g, (o.n-itself)/2, say(at.name))
 		if err != nil {
 			return r, err
 		}
@@ -265,9 +277,14 @@ func visit(s server, o options) (r report, err error) {
 		for _, failure := range failures {
 			r.failures = append(r.failures, at.name+": "+failure)
 		}
-		if admitted, seen := f.settled(); seen > admitted {
+		admitted, seen := f.settled()
+		if seen > admitted {
 			r.failures = append(r.failures, fmt.Sprintf("%s: the server answered %d requests, and %d were let through",
 				at.name, seen, admitted))
+		}
+		r.admitted, r.seen = r.admitted+res.admitted, r.seen+res.seen
+		if f.fast != nil {
+			r.plain += f.fast.Stats().Plain
 		}
 		f.stop()
 	}
