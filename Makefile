@@ -89,9 +89,10 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/database ./server/redis ./server/token
 	@echo "== go test, more connections than there are descriptors, by each way to hold one"
 	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
-	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http"
+	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http, four million beside fasthttp and llhttp"
 	@HEADGATE_TEST_ENGINE=fast $(GOTEST) ./server/daemon ./eval/attacks
 	@$(MAKE) -s engine STREAMS=10000000
+	@$(GOTEST) -tags long -run TestReadersAgreeForLong ./eval/readers
 	@echo "== a gateway that is kept busy while all changes under it, for a moment"
 	@$(GOTEST) -tags long -run TestSoak ./eval/soak
 	@echo "== gateways and their store, broken at random"

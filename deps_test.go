@@ -99,6 +99,7 @@ var allowed = map[string][]string{
 	"internal/freeport":  {},                                       // ports for servers that tests start
 	"internal/race":      {},                                       // whether the race detector watches a test
 	"internal/redistest": {"internal/freeport", "internal/mortal"}, // real servers for tests
+	"internal/streams":   {},                                       // what hostile clients of a server send, for tests
 }
 
 // TestImportsPointLeft fails when an arrow runs back, or when a package stands

@@ -56,7 +56,7 @@ func run(args []string, out, progress io.Writer) error {
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64()%1e6, "seed of the requests")
 	flags.StringVar(&only, "only", "", "kinds, separated by commas (default: all)")
 	flags.IntVar(&together, "together", 3, "servers that are asked at a time: most wait for their clients now and then")
-	flags.BoolVar(&o.through, "through", false, "send all requests through the gateway, and none to the servers themselves")
+	flags.BoolVar(&o.through, "through", false, "send all through the gateway, and nothing to the servers themselves")
 	flags.BoolVar(&o.measure, "measure", false, "write server/kinds/kinds.json, and do no more")
 	flags.BoolVar(&o.write, "write", false, "write the figures into docs/benchmarks/attacks.md")
 	if err := flags.Parse(args); err != nil {
@@ -94,8 +94,8 @@ func run(args []string, out, progress io.Writer) error {
 		all.plain, all.admitted, all.seen = all.plain+r.plain, all.admitted+r.admitted, all.seen+r.seen
 		failed = failed || len(r.failures) > 0
 	}
-	fmt.Fprintf(out, "%d requests to %d kinds of servers, %d of them through the gateway, of which %d were plain and read by "+
-		"the engine for these; %d decisions let requests through, and the servers saw %d\n",
+	fmt.Fprintf(out, "%d requests to %d kinds of servers, %d of them through the gateway, of which %d were plain and "+
+		"read by the engine for these; %d decisions let requests through, and the servers saw %d\n",
 		all.direct+all.through+all.framed, len(reports), all.through+all.framed, all.plain, all.admitted, all.seen)
 	if failed {
 		return errConfused

@@ -8,99 +8,30 @@ import (
 	"net/url"
 	"reflect"
 	"testing"
+
+	"github.com/headgate-io/headgate/internal/streams"
 )
-
-// seeds are requests, and the beginnings of attacks.
-var seeds = []string{
-	"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /v1/books/12?q=a%20b&x=1 HTTP/1.1\r\nHost: api.example.com:8080\r\nUser-Agent: curl/8.5.0\r\n" +
-		"Accept: */*\r\n\r\n",
-	"POST /v1/books HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nhello",
-	"HEAD /a HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n",
-	"PUT /a/b%2Fc HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-	"GET /a HTTP/1.1\r\nHost: a\r\nCookie: a=b; c=d\r\nCookie: e=f\r\nX-Api-Key: k1\r\nCache-Control: no-cache\r\n" +
-		"If-None-Match: \"x\"\r\nAccept-Encoding: gzip, deflate, br\r\n\r\n",
-	"DELETE /a?%zz HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer abc.def-ghi\r\nX-Forwarded-For: 1.2.3.4, ::1\r\n\r\n",
-	"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: b\r\n\r\n",
-	"POST /chunks HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-	"OPTIONS /a;b=c/(d)!*'~,@:$&+= HTTP/1.1\r\nHost: a\r\nOrigin: https://example.com\r\nPragma: no-cache\r\n\r\n",
-}
-
-// tokens are what makes requests that are read in two ways.
-var tokens = []string{
-	"\r\n", "\n", "\r", "\r\n\r\n", "\n\n", " ", "\t", "\x00", "\x0b", "\x0c", "\x7f", "\x80", "\xff", "\xc2\xa0", ":",
-	": ", " :", ";", ",", "_", "-", "%", "%0", "%00", "%2f", "%2F", "%zz", "#", "?", "/", "//", "/../", "\\", "..", "*",
-	"\"", "<", ">", "^", "`", "{", "|", "}", "[", "]", "@", "!", "Host: b\r\n", "Host:\r\n", "Host: a b\r\n",
-	"host: a\r\n", "hOST: a/b\r\n", "Host : a\r\n", " Host: a\r\n", "Content-Length: 5\r\n", "Content-Length: 05\r\n",
-	"Content-Length: +5\r\n", "Content-Length: -1\r\n", "Content-Length: 5,5\r\n", "Content-Length: 0x5\r\n",
-	"Content-Length: 5 \r\n", "Content-Length : 5\r\n", "Content_Length: 5\r\n", "Content-Length:\r\n",
-	"Content-Length: 99999999999999999999\r\n", "Content-Length: 4\r\n", "content-length: 0\r\n",
-	"Transfer-Encoding: chunked\r\n", "Transfer-Encoding: identity\r\n", "Transfer-Encoding: x, chunked\r\n",
-	"Transfer-Encoding : chunked\r\n", "Transfer_Encoding: chunked\r\n", "Transfer-Encoding:\x0bchunked\r\n",
-	"Connection: close\r\n", "Connection: keep-alive\r\n", "Connection: close, x\r\n", "Connection: X-Api-Key\r\n",
-	"Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n", "Connection:\r\n",
-	"Upgrade: websocket\r\n", "Expect: 100-continue\r\n", "Expect: x\r\n", "Pragma: no-cache\r\n", "pragma: x\r\n",
-	"Pragma: no-cache\r\nCache-Control: x\r\n",
-	"Trailer: X\r\n", "TE: trailers\r\n", "Keep-Alive: 5\r\n", "Proxy-Connection: close\r\n", "X: y\r\n z\r\n", "X\r\n",
-	": x\r\n", "X: \x01\r\n", "X:y\r\n", "X-Y: \xe9\r\n", "(X): y\r\n", "X\x00Y: z\r\n",
-	" HTTP/1.0", " HTTP/1.1", " HTTP/1.2", " HTTP/2.0", " http/1.1", " HTTP/01.1", "HTTP/1.1",
-	"  HTTP/1.1", "\tHTTP/1.1",
-	"GET ", "POST ", "CONNECT ", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "get ", "http://b/", "//b/", "0\r\n\r\n",
-	"GET /c HTTP/1.1\r\nHost: c\r\n\r\n",
-}
-
-// mutated returns a stream made of a seed by inserting, replacing, removing and repeating.
-func mutated(r *rand.Rand, to []byte) []byte {
-	to = append(to[:0], seeds[r.IntN(len(seeds))]...)
-	for range 1 + r.IntN(3) {
-		if len(to) == 0 {
-			return to
-		}
-		at := r.IntN(len(to))
-		// A line's beginning is where most faults begin.
-		if r.IntN(2) == 0 {
-			if n := bytes.IndexByte(to[at:], '\n'); n >= 0 && at+n+1 < len(to) {
-				at += n + 1
-			}
-		}
-		token := tokens[r.IntN(len(tokens))]
-		switch r.IntN(8) {
-		case 0, 1, 2, 3:
-			to = append(to[:at], append([]byte(token), to[at:]...)...)
-		case 4:
-			to = append(to[:at], append([]byte(token), to[min(len(to), at+len(token)):]...)...)
-		case 5:
-			to[at] = byte(r.Uint32())
-		case 6:
-			to = append(to[:at], to[min(len(to), at+1+r.IntN(4)):]...)
-		default:
-			end := min(len(to), at+r.IntN(40))
-			to = append(to[:end], append(bytes.Clone(to[at:end]), to[end:]...)...)
-		}
-	}
-	return to
-}
 
 // marker follows what was taken: it is the next request if that ended where it was thought to.
 const marker = "GET /marker HTTP/1.1\r\nHost: marker\r\n\r\n"
 
 // taken is the first request of a stream by these rules, and how many bytes it has; 0 if it is not plain.
-func taken(h *head, stream []byte) (request, int) {
+func taken(h *head, stream []byte) (streams.Request, int) {
 	h.begin()
 	h.size = 0
 	if h.read(stream) != plain || int64(len(stream)-h.size) < h.length {
-		return request{}, 0
+		return streams.Request{}, 0
 	}
 	var u url.URL
 	if !readTarget(&u, h.target) {
-		return request{}, 0
+		return streams.Request{}, 0
 	}
 	header := http.Header{}
 	for _, f := range h.fields {
 		header[f.name] = append(header[f.name], f.value)
 	}
 	end := h.size + int(h.length)
-	return request{
+	return streams.Request{
 		Method: h.method, Target: h.target, Host: h.host, Proto: "HTTP/1.1",
 		Path: u.Path, RawPath: u.RawPath, Query: u.RawQuery, ForceQuery: u.ForceQuery, Closes: h.closes,
 		NoBody: h.length == 0, Length: h.length, Header: header, Body: string(stream[h.size:end]),
@@ -108,7 +39,7 @@ func taken(h *head, stream []byte) (request, int) {
 }
 
 // disagreement says how net/http reads a request that is plain, if in another way.
-func (o *oracle) disagreement(got request, stream []byte, end int) string {
+func (o *oracle) disagreement(got streams.Request, stream []byte, end int) string {
 	all := o.read(append(bytes.Clone(stream[:end]), marker...))
 	want := 2
 	if got.Closes {
@@ -127,14 +58,14 @@ func (o *oracle) disagreement(got request, stream []byte, end int) string {
 }
 
 // compare makes so many streams and returns how many were plain and which of those net/http reads in another way.
-func compare(seed uint64, streams int, without rule, most int) (plain, notPlain int, faults []string) {
+func compare(seed uint64, n int, without rule, most int) (plain, notPlain int, faults []string) {
 	o := newOracle()
 	defer func() { _ = o.end() }()
 	r := rand.New(rand.NewPCG(seed, 19))
 	h := &head{without: without}
 	var stream []byte
-	for range streams {
-		stream = mutated(r, stream)
+	for range n {
+		stream = streams.Mutated(r, stream)
 		got, end := taken(h, stream)
 		if end == 0 {
 			notPlain++
@@ -222,7 +153,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 
 // FuzzPlainIsReadTheSame is TestPlainIsReadTheSame for what a fuzzer finds.
 func FuzzPlainIsReadTheSame(f *testing.F) {
-	for _, seed := range seeds {
+	for _, seed := range streams.Seeds {
 		f.Add([]byte(seed))
 	}
 	o := newOracle()
@@ -238,7 +169,7 @@ func FuzzPlainIsReadTheSame(f *testing.F) {
 
 // A head that comes in pieces is read as the whole is.
 func FuzzPiecesAreReadAsTheWhole(f *testing.F) {
-	for _, seed := range seeds {
+	for _, seed := range streams.Seeds {
 		f.Add([]byte(seed), uint16(7))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, at uint16) {

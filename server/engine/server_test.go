@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/streams"
 )
 
 // quiet is a net/http server without a log.
@@ -169,20 +171,21 @@ func various(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	default:
 		h.Set("Content-Type", "application/json")
-		fmt.Fprintf(w, "%+v", seen(r))
+		fmt.Fprintf(w, "%+v", streams.Seen(r))
 	}
 }
 
 // exchange sends a stream to a server in memory, and returns what it answers.
 func (o *oracle) exchange(stream []byte) []byte {
-	c := &bytesConn{in: stream, keep: true, closed: make(chan struct{})}
-	o.listener.conns <- c
-	<-c.closed
-	return c.out
+	c := streams.NewConn(stream)
+	c.Keep = true
+	o.listener.Connect(c)
+	<-c.Closed()
+	return c.Out
 }
 
 func inMemory(t *testing.T, h http.Handler) (plain, fast *oracle) {
-	plain, fast = &oracle{listener: newMemory()}, &oracle{listener: newMemory()}
+	plain, fast = &oracle{listener: streams.NewListener()}, &oracle{listener: streams.NewListener()}
 	s := quiet(h)
 	e := New(quiet(h))
 	go func() { _ = s.Serve(plain.listener) }()
@@ -234,7 +237,7 @@ func TestConversationsAreThoseOfNetHTTP(t *testing.T) {
 			for range 60 {
 				stream = stream[:0]
 				for range 1 + r.IntN(3) {
-					more = mutated(r, more)
+					more = streams.Mutated(r, more)
 					stream = append(stream, more...)
 				}
 				want, got := own.exchange(bytes.Clone(stream)), fast.exchange(bytes.Clone(stream))
@@ -276,13 +279,13 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		_, _ = w.Write(ok)
 	}))
 	e := New(s)
-	c := &conn{server: e, net: &bytesConn{closed: make(chan struct{})}, session: sessions.New().(*session)}
+	c := &conn{server: e, net: streams.NewConn(nil), session: sessions.New().(*session)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.blank = new(http.Request).WithContext(c.ctx)
 	text := []byte("GET /v1/books/12?a=b HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: curl/8.5.0\r\n" +
 		"Accept: */*\r\n\r\n")
 	if n := testing.AllocsPerRun(100, func() {
-		c.net.(*bytesConn).in = text
+		c.net.(*streams.Conn).In = text
 		if v := c.readHead(); v != plain || !c.serveOne() {
 			t.Fatalf("read as %d", v)
 		}
@@ -476,7 +479,7 @@ func wantPhase(e *Server, phase int64) {
 
 // The clock may be read before a connection notes a newer time: that is no age.
 func TestNewerThanTheClock(t *testing.T) {
-	c := &conn{net: &bytesConn{closed: make(chan struct{})}}
+	c := &conn{net: streams.NewConn(nil)}
 	c.phase.Store(101<<tickBits | forHead)
 	c.look(100, 1, 1)
 	if c.phase.Load()&(1<<tickBits-1) != forHead {
@@ -636,11 +639,11 @@ func TestTLS(t *testing.T) {
 // Close may come while connections are handed over: it met one without a connection of its own.
 func TestCloseWhileConnectionsAreHandedOver(t *testing.T) {
 	for range 300 {
-		e, l := New(quiet(http.HandlerFunc(various))), newMemory()
+		e, l := New(quiet(http.HandlerFunc(various))), streams.NewListener()
 		ended := make(chan struct{})
 		go func() { _ = e.Serve(l); close(ended) }()
-		c := &bytesConn{in: []byte("GET /none HTTP/1.0\r\nHost: a\r\n\r\n"), closed: make(chan struct{})}
-		l.conns <- c
+		c := streams.NewConn([]byte("GET /none HTTP/1.0\r\nHost: a\r\n\r\n"))
+		l.Connect(c)
 		_ = e.Close()
 		<-ended
 	}
