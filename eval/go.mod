@@ -6,6 +6,8 @@ toolchain go1.26.11
 
 replace github.com/headgate-io/headgate => ../
 
+replace github.com/headgate-io/headgate/clients/admin-go => ../clients/admin-go
+
 replace github.com/headgate-io/headgate/clients/decisions-go => ../clients/decisions-go
 
 replace github.com/headgate-io/headgate/server => ../server
@@ -28,6 +30,7 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-chi/httprate v0.16.1
+	github.com/headgate-io/headgate/clients/admin-go v0.0.0-00010101000000-000000000000
 	github.com/headgate-io/headgate/clients/decisions-go v0.0.0-00010101000000-000000000000
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/redis/rueidis v1.0.79

@@ -2,6 +2,9 @@
 // a database: rules, their history, tiers, requests for a higher limit, the
 // audit and admin tokens. It asks for what the gateway alone knows, too: its
 // buckets, and what it would answer a request.
+//
+// It takes and returns what package database does, so that commands need not
+// know which of the two they ask. Other programs have clients/admin-go.
 package client
 
 import (
