@@ -72,6 +72,9 @@ IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestKilledEditorsLoseNo
 # Tests of databases that `make long` runs, and `make test` leaves out: long faults, and large tables read in two ways.
 LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoadReadsWhatTheSlowWayReads|TestLoadReportsWhatTheSlowWayReports|TestLong4200ConnectionsAt4096Descriptors
 
+# Pages that show whole heads, whose fields net/http sorts and the engine for plain requests does not.
+SORTED := answers|developers|gateway
+
 quick: ## vet and test the library, in seconds: installs nothing
 	@go vet ./...
 	@go test -short ./...
@@ -91,6 +94,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
 	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http, four million beside fasthttp and llhttp"
 	@HEADGATE_TEST_ENGINE=fast $(GOTEST) ./server/daemon ./eval/attacks
+	@HEADGATE_TEST_ENGINE=fast $(GOTEST) -run 'TestExploits|TestQuickGarden' ./eval/garden
+	@HEADGATE_TEST_ENGINE=fast $(GOTEST) -run TestPagesRun -skip 'TestPagesRun/($(SORTED))\.md' ./server/cmd/headgate
 	@$(MAKE) -s engine STREAMS=10000000
 	@$(GOTEST) -tags long -run TestReadersAgreeForLong ./eval/readers
 	@echo "== a gateway that is kept busy while all changes under it, for a moment"

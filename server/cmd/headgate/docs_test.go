@@ -90,7 +90,22 @@ func buildProgram(t *testing.T, root string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+	if engine := os.Getenv("HEADGATE_TEST_ENGINE"); engine != "" {
+		return servingBy(t, engine, program)
+	}
 	return program
+}
+
+// servingBy makes the command that the pages run, with an engine that none of them asks for.
+func servingBy(t *testing.T, engine, program string) string {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "headgate")
+	text := "#!/bin/sh\n[ \"$1\" != serve ] || { shift; set -- serve --engine " + engine + " \"$@\"; }\nexec " + program +
+		" \"$@\"\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return script
 }
 
 func runPage(t *testing.T, path, program string) {
