@@ -1,5 +1,6 @@
-// Package readers has requests that the engine takes for plain read by others: the servers of fasthttp and of Node, whose
-// parser is llhttp. Whoever reads such a request in another way could be made to serve what no limit counted.
+// Package readers has requests that the engine takes for plain read by others: the servers of
+// fasthttp and of Node, whose parser is llhttp. Whoever reads such a request in another way could
+// be made to serve what no limit counted.
 package readers
 
 import (
@@ -70,7 +71,8 @@ func NewEngine() *Engine {
 // Close ends the Engine.
 func (e *Engine) Close() { _ = e.fast.Close() }
 
-// Read returns the plain requests that a stream begins with. It reports false if there is none, or one that is not whole.
+// Read returns the plain requests that a stream begins with. It reports false if there is none, or
+// one that is not whole.
 func (e *Engine) Read(stream []byte) (p Plain, ok bool) {
 	e.seen, e.left = nil, -1
 	c := streams.NewConn(stream)
@@ -131,7 +133,8 @@ func asFasthttp(r Read) Read {
 	for i, f := range r.Fields {
 		switch name, value, _ := strings.Cut(f, ": "); {
 		case name == "cookie" || name == "user-agent" || name == "content-length" && value == "0":
-		case name == "content-type" && (value == "" || i+1 < len(r.Fields) && strings.HasPrefix(r.Fields[i+1], name+": ")):
+		case name == "content-type" && (value == "" || i+1 < len(r.Fields) &&
+			strings.HasPrefix(r.Fields[i+1], name+": ")):
 		case name == "connection":
 			fields = append(fields, strings.ToLower(f))
 		default:

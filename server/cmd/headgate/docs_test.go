@@ -100,8 +100,8 @@ func buildProgram(t *testing.T, root string) string {
 func servingBy(t *testing.T, engine, program string) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "headgate")
-	text := "#!/bin/sh\n[ \"$1\" != serve ] || { shift; set -- serve --engine " + engine + " \"$@\"; }\nexec " + program +
-		" \"$@\"\n"
+	text := "#!/bin/sh\n[ \"$1\" != serve ] || { shift; set -- serve --engine " + engine + " \"$@\"; }\n" +
+		"exec " + program + " \"$@\"\n"
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
