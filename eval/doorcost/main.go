@@ -4,6 +4,7 @@
 //
 //	go run ./doorcost          all of it, and the page: three minutes
 //	go run ./doorcost -dry     on standard output
+//	go run ./doorcost -only 'ShouldRateLimit|empty'     some ways, whose figures are printed as they come
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +61,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	rounds := flags.Int("rounds", 5, "how often each way to ask is measured, in turn")
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
+	only := flags.String("only", "", "measure the ways that this regular expression matches, and write no page")
 	others := flags.Bool("others", true, "measure gubernator too, which takes two minutes to build, once")
 	empty := flags.String("empty", "",
 		"for the program's own use: be the empty service, as it comes (stock) or with what Headgate sets (tuned); "+
@@ -79,6 +82,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if *rounds < 1 || *span < 100*time.Millisecond {
 		return errors.New("want -rounds of 1 or more and a -sample of 100ms or more")
 	}
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
 	w, err := newWorld(*others)
 	if err != nil {
 		return err
@@ -88,6 +95,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	ways = slices.DeleteFunc(ways, func(w way) bool { return !wanted.MatchString(w.name) })
 	found := make([][]float64, len(ways)) // microseconds a decision
 	for round := range *rounds {
 		for i := range ways {
@@ -99,6 +107,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "round %d of %d  %-45s %8.2f µs\n", round+1, *rounds, ways[at].name, each)
 			found[at] = append(found[at], each)
 		}
+	}
+	if *only != "" {
+		for i, w := range ways {
+			fmt.Fprintf(stdout, "%-55s %8.2f µs\n", w.name, median(found[i]))
+		}
+		return nil
 	}
 	behind, err := w.behindNginx(*rounds, stderr)
 	if err != nil {
@@ -350,7 +364,8 @@ func serveNumbers(stdout io.Writer) error {
 	}
 }
 
-// serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes, or with goroutines that it keeps.
+// serveEmpty answers ShouldRateLimit with OK, by grpc-go as it comes, or with what Headgate sets: goroutines that it
+// keeps, and windows of a fixed size.
 func serveEmpty(stdout io.Writer, keeps bool) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -361,7 +376,8 @@ func serveEmpty(stdout io.Writer, keeps bool) error {
 	}
 	var options []grpc.ServerOption
 	if keeps {
-		options = append(options, grpc.NumStreamWorkers(2))
+		options = append(options, grpc.NumStreamWorkers(128),
+			grpc.StaticStreamWindowSize(256<<10), grpc.StaticConnWindowSize(1<<20))
 	}
 	s := grpc.NewServer(options...)
 	ratelimit.RegisterRateLimitServiceServer(s, emptyService{})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -31,6 +30,10 @@ const (
 	maxStreams = 1000 // under way on one connection
 )
 
+// workers is how many goroutines are kept for calls. A call that finds none of them idle has one started, which grows
+// its stack first: that is a fifth of what a call costs. An Envoy has some dozens of calls under way when it is busy.
+const workers = 128
+
 // Server is a gRPC server for those who may ask.
 type Server struct {
 	grpc    *grpc.Server
@@ -53,7 +56,8 @@ func New(o decisions.Options, d *Descriptors, most int) (*Server, error) {
 	}
 	s := grpc.NewServer(
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))), // else each call starts a goroutine, and grows its stack
+		grpc.NumStreamWorkers(workers),
+		grpc.StaticStreamWindowSize(256<<10), grpc.StaticConnWindowSize(1<<20), // else they are estimated, by pings
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(32<<10),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
