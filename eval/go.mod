@@ -23,6 +23,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
+	github.com/creack/pty v1.1.24
 	github.com/didip/tollbooth/v8 v8.0.1
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
@@ -32,6 +33,7 @@ require (
 	github.com/go-chi/httprate v0.16.1
 	github.com/headgate-io/headgate/clients/admin-go v0.0.0-00010101000000-000000000000
 	github.com/headgate-io/headgate/clients/decisions-go v0.0.0-00010101000000-000000000000
+	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1
