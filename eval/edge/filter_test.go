@@ -50,6 +50,9 @@ func keysOf(t testing.TB, projects ...string) keyed {
 	return k
 }
 
+// expose is the field that names those which a browser's scripts may read.
+const expose = "access-control-expose-headers"
+
 // headless stands for the body that an answer to HEAD would have.
 const headless = "headless"
 
@@ -59,7 +62,8 @@ type library struct {
 	now int64
 }
 
-func libraryOf(t testing.TB, set *policy.Set, k keyed, unknown headgate.UnknownMode) *library {
+// libraryOf finds who asks as o says, and by the keys.
+func libraryOf(t testing.TB, set *policy.Set, k keyed, unknown headgate.UnknownMode, o identity.Options) *library {
 	t.Helper()
 	l := new(library)
 	d, err := identity.NewDigester(k.secret)
@@ -70,8 +74,8 @@ func libraryOf(t testing.TB, set *policy.Set, k keyed, unknown headgate.UnknownM
 	if err := ring.Replace(k.records); err != nil {
 		t.Fatal(err)
 	}
-	who, err := identity.New(identity.Options{Keys: ring, Digester: d,
-		KeySources: identity.KeySources{Header: "X-Api-Key"}})
+	o.Keys, o.Digester, o.KeySources = ring, d, identity.KeySources{Header: "X-Api-Key"}
+	who, err := identity.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +95,8 @@ func libraryOf(t testing.TB, set *policy.Set, k keyed, unknown headgate.UnknownM
 	return l
 }
 
-// ask is false for what net/http itself refuses to read, or reads as another target.
-func (l *library) ask(method, target, peer, apiKey string) (answered, bool) {
+// ask is false for what net/http itself refuses to read, or reads as another target. fields are names and values.
+func (l *library) ask(method, target, peer, apiKey string, fields ...string) (answered, bool) {
 	raw := method + " " + target + " HTTP/1.1\r\nHost: a\r\n\r\n"
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw)))
 	if err != nil {
@@ -104,6 +108,9 @@ func (l *library) ask(method, target, peer, apiKey string) (answered, bool) {
 	r.RemoteAddr = peer
 	if apiKey != "" {
 		r.Header.Set("X-Api-Key", apiKey)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
 	}
 	w := httptest.NewRecorder()
 	l.h.ServeHTTP(w, r)
@@ -155,7 +162,7 @@ func TestFilterAnswersAsTheLibrary(t *testing.T) {
 	}
 	t.Logf("repeat with -seed %d", *seed)
 	texts := corpus(t)
-	seen := map[uint32]int{}
+	seen, exposed := map[uint32]int{}, 0
 	for n, p := range []endpoint.Profile{{}, endpoint.Strictest()} {
 		for _, unknown := range []headgate.UnknownMode{headgate.RejectUnknown, headgate.LimitUnknown} {
 			for _, shared := range [][]string{nil, {"*"}} {
@@ -164,7 +171,7 @@ func TestFilterAnswersAsTheLibrary(t *testing.T) {
 				keys := keysOf(t, "acme", "acme", "umbrella", "")
 				o := wasm.Options{Policies: set, Keys: keys.records, Secret: keys.secret, Shared: shared,
 					RejectUnknown: unknown == headgate.RejectUnknown}
-				lib := libraryOf(t, set, keys, unknown)
+				lib := libraryOf(t, set, keys, unknown, identity.Options{})
 				lib.now = 1e15
 				w, ok := startFilter(t, o, newShared(), func() int64 { return lib.now })
 				if !ok {
@@ -181,25 +188,33 @@ func TestFilterAnswersAsTheLibrary(t *testing.T) {
 					if rng.IntN(20) == 0 {
 						key = "hg_not_a_key"
 					}
-					want, read := lib.ask(method, target, peer, key)
+					var fields []string
+					if rng.IntN(4) == 0 { // a browser asks
+						fields = []string{"origin", "https://shop.example"}
+					}
+					want, read := lib.ask(method, target, peer, key, fields...)
 					if !read {
 						continue
 					}
-					var fields []string
 					if key != "" {
-						fields = []string{"x-api-key", key}
+						fields = append(fields, "x-api-key", key)
 					}
 					seen[want.status]++
+					exposed += int(bit(want.fields[expose] != ""))
 					said := fmt.Sprintf("%+v %v shared %v: %s %q from %s with %q at %d", p, unknown, shared, method,
 						target, peer, key, lib.now)
 					got := w.ask(method, target, peer, fields...)
 					same(t, said+" in the filter", got, want)
+					delete(want.fields, expose) // the program does that
 					same(t, said+" in the plain module", plain.ask(method, target, peer, key, lib.now), want)
 				}
 			}
 		}
 	}
-	t.Logf("answers by status, 0 for what passes: %v", seen)
+	t.Logf("answers by status, 0 for what passes: %v; %d name fields for browsers", seen, exposed)
+	if exposed < 100 {
+		t.Error("this shows too little of what browsers are told")
+	}
 	for _, status := range []uint32{0, 400, 404, 405, 429} {
 		if seen[status] < 50 {
 			t.Errorf("status %d: %d, which shows too little", status, seen[status])
@@ -269,6 +284,165 @@ func startFilter(t testing.TB, o wasm.Options, s *shared, now func() int64) (*wo
 		t.Fatal(err)
 	}
 	return start(t, module, s, now, 0)
+}
+
+// anyForwarded is a line of X-Forwarded-For as proxies write it, or as nobody should.
+func anyForwarded(rng *rand.Rand) string {
+	nodes := []string{"203.0.113.7", "203.0.113.8", "203.0.113.7:443", "2001:db8::1", "[2001:db8::1]",
+		"[2001:db8::1]:443",
+		"2001:db8:0:0:0::1", "2001:DB8::2", "2001:db8:0:1::1", "::ffff:203.0.113.7", "[::ffff:203.0.113.7]:1",
+		"::", "0.0.0.0",
+		"::ffff:0.0.0.0", "64:ff9b::0.0.0.0", "64:ff9b::203.0.113.7",
+		"64:ff9b::203.0.113.8", "64:ff9b:0:0:0:1::1", "2002:cb00:7107::1", "2002:cb00:7107:1::1", "2002:cb00:7108::1",
+		"2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:0:4137::1", "1::0.0.0.0", "1:2:3:4:5:6:203.0.113.7",
+		"1:2:3:4:5:6:7:203.0.113.7", "fe80::1%eth0", "fe80::1%", "fe80::1%a:b", "[fe80::1%25eth0]", "1:2:3:4:5:6:7::",
+		"1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8::", ":1", "1:", ":::", "1::2::3", "12345::1", "g::1", "unknown",
+		"_hidden", "_",
+		"203.0.113.07", "203.0.113", "203.0.113.256", "203.0.113.7:", "203.0.113.7:_x", "203.0.113.7:_",
+		"203.0.113.7:65536",
+		"203.0.113.7:123456", "203.0.113.7:1x", "[203.0.113.7]", "[2001:db8::1", "[2001:db8::1]x", "[2001:db8::1]:",
+		"2001:db8::1]", "", " ", "\t203.0.113.8 ", "203.0.113.8\x00", "\xff", "for=203.0.113.7", "\"203.0.113.7\"",
+		"192.0.2.7", "0x7f.1.1.1", "1.2.3.4.5", "0.0.0.1", "255.255.255.255"}
+	var list []string
+	for range 1 + rng.IntN(5) {
+		node := nodes[rng.IntN(len(nodes))]
+		if b := []byte(node); len(b) > 0 && rng.IntN(6) == 0 {
+			b[rng.IntN(len(b))] = ":.%[]0f, "[rng.IntN(9)]
+			node = string(b)
+		}
+		if rng.IntN(60) == 0 {
+			node = strings.Repeat(" ", rng.IntN(9000)) + node
+		}
+		list = append(list, node)
+	}
+	return strings.Join(list, []string{",", ", "}[rng.IntN(2)])
+}
+
+// TestFilterFindsTheClientAsTheLibrary: whatever stands in X-Forwarded-For, the filter charges whom the library
+// charges by the same number of proxies, so that no spelling of an address has a budget of its own.
+func TestFilterFindsTheClientAsTheLibrary(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("repeat with -seed %d", *seed)
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/d burst 1000000 by ip",
+		"* 1/d burst 2000000 by site", "UNKNOWN 1/s by ip")
+	for hops, bits := range map[int]int{1: 64, 2: 56, 3: 128, 4: 32} {
+		rng := rand.New(rand.NewPCG(*seed, uint64(hops)))
+		lib := libraryOf(t, set, keysOf(t), headgate.LimitUnknown,
+			identity.Options{Strategy: identity.TrustedCount, ProxyCount: hops, IPv6Bits: bits})
+		lib.now = 1e15
+		w, ok := startFilter(t, wasm.Options{Policies: set, TrustedHops: hops, IPv6Bits: bits}, newShared(),
+			func() int64 { return lib.now })
+		if !ok {
+			t.Fatalf("refused: %q", w.logged)
+		}
+		budgets := map[string]bool{}
+		for range 6000 {
+			var fields []string
+			for range rng.IntN(3) {
+				fields = append(fields, "x-forwarded-for", anyForwarded(rng))
+			}
+			peer := peers[rng.IntN(len(peers))]
+			want, read := lib.ask("GET", "/a", peer, "", fields...)
+			if !read {
+				t.Fatal("net/http refuses a plain request")
+			}
+			same(t, fmt.Sprintf("%d hops, from %s by %q", hops, peer, fields), w.ask("GET", "/a", peer, fields...),
+				want)
+			budgets[want.fields["ratelimit"]] = true
+		}
+		if len(budgets) < 1000 {
+			t.Errorf("%d answers differ, which shows too little", len(budgets))
+		}
+	}
+}
+
+// TestStrangeHeads sends what no client should, and what no proxy should let through, to a filter that is asked again
+// and again: it answers as the library matches, ends in no trap, and takes no memory that it did not begin with.
+func TestStrangeHeads(t *testing.T) {
+	table := tableOf(t, endpoint.Profile{}, "GET /a", "GET /files/{path...}")
+	set := setOf(t, table, "default 1000000000/s", "UNKNOWN 1000000000/s")
+	keys := keysOf(t, "acme")
+	w, ok := startFilter(t, wasm.Options{Policies: set, TrustedHops: 1, Keys: keys.records, Secret: keys.secret},
+		newShared(), func() int64 { return 1e15 })
+	if !ok {
+		t.Fatalf("refused: %q", w.logged)
+	}
+	size, long := w.m.Memory().Size(), strings.Repeat("x", 60_000)
+	var query []string
+	for i := range 1000 {
+		query = append(query, fmt.Sprintf("a%d=%%2F%d", i, i))
+	}
+	for _, target := range []string{"", "/", "*", "a", "//", "/%", "/%4", "/a%", "/a%4", "/a%zz", "/a%00", "/\x00",
+		"/a\xff", "/%c0%af",
+		"/%e0%80%af", "/%f0%80%80%af", "/%ff", "/%ed%a0%80", "/a?" + strings.Join(query, "&"), "/a?" + long,
+		"/files/" + long,
+		"/files/" + strings.Repeat("%41", 20_000), "/files/" + strings.Repeat("%2e/", 15_000), strings.Repeat("/",
+			60_000),
+		strings.Repeat("/..", 20_000), "/a" + strings.Repeat(";", 60_000), "/files/" + strings.Repeat("%25", 20_000),
+		"/a#b", "http://other/a", "/a HTTP/1.1", "/a\r\nX: y", "/files/" + strings.Repeat("é", 30_000)} {
+		for _, method := range []string{"GET", "", "get", "GET ", "\x00", long, "CONNECT", "TRACE"} {
+			want := table.Match(method, target)
+			got := w.ask(method, target, "192.0.2.1:1", "x-forwarded-for", target, "x-api-key", target, "origin",
+				target)
+			passes := want.Status != endpoint.Invalid && method != "TRACE"
+			if passes != (got.status == 0) || !passes && got.status != 400 && got.status != 405 {
+				t.Errorf("%.20q %.30q: %d, and the library finds %v", method, target, got.status, want.Status)
+			}
+		}
+	}
+	for _, missing := range []string{":method", ":path"} {
+		w.missing = missing
+		if got := w.ask("GET", "/a", "192.0.2.1:1"); got.status != 400 {
+			t.Errorf("without %s: %d, want 400", missing, got.status)
+		}
+	}
+	w.missing = ""
+	// More than there is room for: refused, and never let through.
+	if got := w.ask("GET", "/files/"+strings.Repeat("x", 400_000), "192.0.2.1:1"); got.status != 503 {
+		t.Errorf("a target of 400,000 bytes: %d, want 503", got.status)
+	}
+	if got := w.ask("GET", "/files/"+strings.Repeat("x", 1<<20), "192.0.2.1:1"); got.status != 400 {
+		t.Errorf("a target of a MiB: %d, want 400", got.status)
+	}
+	if got := w.ask("GET", "/a", "192.0.2.1:1", "x-forwarded-for", strings.Repeat(",", 1<<20), "x-api-key",
+		long); got.status != 0 {
+		t.Errorf("fields of a MiB beside a good target: %d, want that it passes by the peer's budget", got.status)
+	}
+	if got := w.ask("GET", "/a", "192.0.2.1:1"); got.status != 0 || got.fields["ratelimit"] == "" {
+		t.Errorf("a plain request after all that: %+v", got)
+	}
+	if got := w.m.Memory().Size(); got != size {
+		t.Errorf("memory grew from %d to %d bytes", size, got)
+	}
+}
+
+// TestClockNeverGrants: a clock that stands still, and one that goes back, fill no bucket, of a worker or shared.
+func TestClockNeverGrants(t *testing.T) {
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 10/s burst 20 by ip", "UNKNOWN 1/s by ip")
+	for _, shared := range [][]string{nil, {"*"}} {
+		for name, next := range map[string]func(now int64) int64{
+			"stands still": func(now int64) int64 { return now },
+			"goes back":    func(now int64) int64 { return now - 1e9 },
+			"swings":       func(now int64) int64 { return 2e15 - 3600e9 - now },
+		} {
+			now := int64(1e15)
+			w, ok := startFilter(t, wasm.Options{Policies: set, Shared: shared}, newShared(),
+				func() int64 { return now })
+			if !ok {
+				t.Fatalf("refused: %q", w.logged)
+			}
+			admitted := 0
+			for range 1000 {
+				admitted += int(bit(w.ask("GET", "/a", "192.0.2.1:1").status == 0))
+				now = next(now)
+			}
+			if admitted != 20 {
+				t.Errorf("by a clock that %s, shared %v: %d pass, want the burst of 20", name, shared, admitted)
+			}
+		}
+	}
 }
 
 // TestWorkersShareExactly has two workers take from one bucket at the same time, by a frozen clock: together they admit
@@ -394,7 +568,7 @@ func TestFailingHostCalls(t *testing.T) {
 // TestManyKeysNeverGrant sends more callers than there are buckets, again and again, by a clock
 // that stands still: none is admitted more often than its burst.
 func TestManyKeysNeverGrant(t *testing.T) {
-	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 3 by ip", "UNKNOWN 1/s")
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 3 by ip", "UNKNOWN 1/s by ip")
 	w, _ := startFilter(t, wasm.Options{Policies: set, Buckets: 64}, newShared(), func() int64 { return 1e15 })
 	size := w.m.Memory().Size()
 	admitted := map[int]int{}
@@ -445,7 +619,7 @@ func TestShadowIsCounted(t *testing.T) {
 // TestTrustedHops: the entry of X-Forwarded-For that trusted proxies vouch for is the client, whatever stands before
 // it, and without one the peer is.
 func TestTrustedHops(t *testing.T) {
-	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 1 by ip", "UNKNOWN 1/s")
+	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/h burst 1 by ip", "UNKNOWN 1/s by ip")
 	for _, c := range []struct {
 		hops   int
 		fields []string // of X-Forwarded-For

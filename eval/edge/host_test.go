@@ -52,6 +52,7 @@ type worker struct {
 	names    []string
 	logged   []string
 	fails    map[string]bool // host calls that fail
+	missing  string          // a pseudo-header that requests are without
 	calls    int
 }
 
@@ -257,6 +258,7 @@ func (w *worker) ask(method, target, peer string, fields ...string) answered {
 	for i := 0; i < len(fields); i += 2 {
 		w.fields[requestHeaders][fields[i]] = append(w.fields[requestHeaders][fields[i]], fields[i+1])
 	}
+	delete(w.fields[requestHeaders], w.missing)
 	w.peer, w.answered = peer, nil
 	clear(w.notes)
 	got := w.call("proxy_on_request_headers", 2, uint64(len(w.fields[0])), 1)

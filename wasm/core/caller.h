@@ -5,7 +5,7 @@
 
 struct caller {
 	u64 high, low; // the address, or the network of IPv6 that shares a budget
-	u32 kind;      // 4, 6, or 0 where there is none
+	u32 kind;      // 4, 6, 64 for an IPv4 address behind NAT64, or 0 where there is none
 	const struct key *key;
 };
 
@@ -83,12 +83,12 @@ static const struct key *findKey(const struct header *d, const u8 *s, u32 n) {
 	return 0;
 }
 
-// octets reads an IPv4 address, without leading zeros; it returns 0 for anything else, and for 0.0.0.0.
-static u32 octets(const u8 *s, u32 n) {
-	u32 address = 0, value = 0, digits = 0, dots = 0;
+// octets reads an IPv4 address, without leading zeros, and says whether it is one.
+static int octets(const u8 *s, u32 n, u32 *address) {
+	u32 all = 0, value = 0, digits = 0, dots = 0;
 	for (; n--; s++) {
 		if (*s == '.' && digits && dots < 3) {
-			address = address << 8 | value;
+			all = all << 8 | value;
 			dots++, value = digits = 0;
 			continue;
 		}
@@ -99,7 +99,8 @@ static u32 octets(const u8 *s, u32 n) {
 			return 0;
 		digits++;
 	}
-	return dots == 3 && digits ? address << 8 | value : 0;
+	*address = all << 8 | value;
+	return dots == 3 && digits;
 }
 
 // groups reads an IPv6 address; it returns 0 unless it is one.
@@ -115,8 +116,8 @@ static int groups(const u8 *s, u32 n, u64 *high, u64 *low) {
 		for (; i < n && unhex(s[i]) >= 0; i++, digits++)
 			value = value << 4 | unhex(s[i]);
 		if (i < n && s[i] == '.') {
-			u32 v4 = octets(s + start, n - start);
-			if (!v4 || count > 6)
+			u32 v4;
+			if (count > 6 || !octets(s + start, n - start, &v4))
 				return 0;
 			g[count++] = v4 >> 16;
 			g[count++] = v4;
@@ -147,7 +148,31 @@ static int groups(const u8 *s, u32 n, u64 *high, u64 *low) {
 	return 1;
 }
 
-// locate reads an address with or without a port, in the forms of X-Forwarded-For.
+// isName reports whether text is what RFC 7239 section 6.3 has as a name, less its underscore.
+static int isName(const u8 *s, u32 n) {
+	if (!n)
+		return 0;
+	for (; n--; s++)
+		if (!alphanumeric(*s) && !among("._-", *s))
+			return 0;
+	return 1;
+}
+
+// isPort reports whether text is nothing, or a colon and a port, whatever that is (RFC 7239 section 6.2).
+static int isPort(const u8 *s, u32 n) {
+	if (!n)
+		return 1;
+	if (*s != ':' || n == 1)
+		return 0;
+	if (s[1] == '_')
+		return isName(s + 2, n - 2);
+	for (u32 i = 1; i < n; i++)
+		if ((u8)(s[i] - '0') > 9)
+			return 0;
+	return n <= 6;
+}
+
+// locate reads an address with or without a port, in the forms of X-Forwarded-For, as package identity does.
 static int locate(struct caller *c, const u8 *s, u32 n, u32 bits) {
 	u32 colons = 0, colon = 0, i;
 	while (n && (*s == ' ' || *s == '\t'))
@@ -162,27 +187,44 @@ static int locate(struct caller *c, const u8 *s, u32 n, u32 bits) {
 	if (n && *s == '[') {
 		for (i = 1; i < n && s[i] != ']'; i++)
 			;
-		if (i == n)
+		if (i == n || !isPort(s + i + 1, n - i - 1))
 			return 0;
-		s++, n = i - 1;
-	} else if (colons == 1)
+		s++, n = i - 1, colons = 2;
+	} else if (colons == 1) {
+		if (!isPort(s + colon, n - colon))
+			return 0;
 		n = colon, colons = 0;
+	}
 	if (!colons) {
-		c->low = octets(s, n);
-	} else if (!groups(s, n, &c->high, &c->low))
-		return 0;
-	else if (!c->high && c->low >> 32 == 0xffff)
-		c->low = (u32)c->low;
-	else {
-		if (!(c->high | c->low))
+		u32 v4;
+		if (octets(s, n, &v4))
+			c->low = v4;
+	} else {
+		for (i = 0; i < n && s[i] != '%'; i++)
+			;
+		if (i < n && !isName(s + i + 1, n - i - 1)) // a zone, which means nothing here
 			return 0;
-		c->kind = 6;
-		if (bits <= 64) {
-			c->low = 0;
-			c->high &= ~0ULL << (64 - bits);
-		} else
-			c->low &= ~0ULL << (128 - bits);
-		return 1;
+		if (!groups(s, i, &c->high, &c->low) || !(c->high | c->low))
+			return 0;
+		if (c->high || c->low >> 32 != 0xffff) {
+			c->kind = 6;
+			if (c->high == 0x64ff9b00000000 && !(c->low >> 32)) { // RFC 6052 section 2.1
+				c->kind = 64;
+				return 1;
+			}
+			// Of what stands for an IPv4 address, all that its holder has: identity.Resolver says why.
+			if (c->high >> 48 == 0x2002 && bits > 48)
+				bits = 48;
+			if (c->high >> 32 == 0x20010000 && bits > 32)
+				bits = 32;
+			if (bits <= 64) {
+				c->low = 0;
+				c->high &= ~0ULL << (64 - bits);
+			} else
+				c->low &= ~0ULL << (128 - bits);
+			return 1;
+		}
+		c->low = (u32)c->low;
 	}
 	c->kind = c->low ? 4 : 0;
 	return c->kind;

@@ -4,7 +4,8 @@
 //	room() -> where to write what is asked: as many bytes as most() says
 //	decide(method, target, address, key, now) -> the status to answer, 0 to let the request pass. The four texts stand in
 //	    the room one after another, and these are their lengths; now is a time in nanoseconds that never goes back
-//	told(n) -> where text n stands, and length(n): RateLimit, RateLimit-Policy, Allow, and the body of an answer
+//	told(n) -> where text n stands, and length(n): RateLimit, RateLimit-Policy, Allow, and the body of an answer;
+//	    4 is the name of the field that holds a key, in lower case, nothing if no key is known
 //	retry() -> what Retry-After says, 0 for nothing
 //	would_deny() -> how many rules in shadow would have denied the request
 #include "engine.h"
@@ -24,14 +25,18 @@ static int writePage(u32 page, const struct set *set, u32 cas) {
 }
 
 static struct verdict verdict;
-static struct text texts[4];
+static struct text texts[5];
 
 static u32 memory(void) { return __builtin_wasm_memory_size(0) << 16; }
 static u8 *roomAt(void) { return (u8 *)HEADER->room; }
 
 int EXPORT(start)(u64 first, u64 second) {
 	seed[0] = first, seed[1] = second;
-	return begin(&__heap_base, memory()) && HEADER->room + 4 * MOST + 8192 <= memory();
+	if (!begin(&__heap_base, memory()) || HEADER->room + 4 * MOST + 8192 > memory())
+		return 0;
+	if (HEADER->keys)
+		texts[4] = (struct text){(u32)data + HEADER->keyHeader.at, HEADER->keyHeader.length};
+	return 1;
 }
 void *EXPORT(room)(void) { return roomAt(); }
 u32 EXPORT(most)(void) { return MOST; }

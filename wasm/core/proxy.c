@@ -139,6 +139,30 @@ static void count(u32 metric, u32 by) {
 		host_count(metrics[metric], by);
 }
 
+#define LOOKED_AT (8 << 10) // bytes of X-Forwarded-For, from its end: as package identity does
+
+// hop is the n-th entry from the right of a list with commas, or nothing.
+static struct text hop(const u8 *s, u32 length, u32 n) {
+	u32 to = length, from = length > LOOKED_AT ? length - LOOKED_AT : 0;
+	for (u32 i = length; i-- > from;)
+		if (s[i] == ',') {
+			if (!--n)
+				return (struct text){i + 1, to - i - 1};
+			to = i;
+		}
+	return n == 1 && !from ? (struct text){0, to} : (struct text){0, 0};
+}
+
+#define EXPOSE "access-control-expose-headers"
+#define EXPOSED "RateLimit, RateLimit-Policy, Retry-After"
+
+// fromPage reports whether a browser asks for a page of some origin, whose scripts may read what is exposed.
+static int fromPage(void) {
+	const u8 *value;
+	u32 length;
+	return host_field(REQUEST, (const u8 *)S("origin"), &value, &length) == OK && length;
+}
+
 // The answer's fields, as the host reads them: how many, the lengths of each name and value, and then these, each with a 0
 // behind it.
 struct pair {
@@ -153,7 +177,7 @@ static void answer(const struct verdict *v, const struct asked *a) {
 		{"cache-control", (const u8 *)"no-store", 13, 8},
 		{"x-content-type-options", (const u8 *)"nosniff", 22, 7},
 	};
-	u32 n = 3;
+	u32 n = 3, page = fromPage(); // it asks the host, which writes where what is free begins
 	struct writer w = {free_, end};
 #define PAIR(text)                                                                                                          \
 	pairs[n].name = text;                                                                                                    \
@@ -167,6 +191,8 @@ static void answer(const struct verdict *v, const struct asked *a) {
 		PAIR("ratelimit-policy");
 		putAt(&w, &v->list->policies);
 		DONE;
+		if (page)
+			pairs[n++] = (struct pair){EXPOSE, (const u8 *)EXPOSED, sizeof EXPOSE - 1, sizeof EXPOSED - 1};
 	}
 	i64 wait = retryAfter(v);
 	if (wait) {
@@ -199,18 +225,6 @@ static void answer(const struct verdict *v, const struct asked *a) {
 		put1(&w, 0);
 	}
 	host_answer(v->status, S("headgate"), body, bodyLength, fields, w.at - fields, -1);
-}
-
-// hop is the n-th entry from the right of a list with commas, or nothing.
-static struct text hop(const u8 *s, u32 length, u32 n) {
-	u32 to = length;
-	for (u32 i = length; i--;)
-		if (s[i] == ',') {
-			if (!--n)
-				return (struct text){i + 1, to - i - 1};
-			to = i;
-		}
-	return n == 1 ? (struct text){0, to} : (struct text){0, 0};
 }
 
 u32 EXPORT(proxy_on_request_headers)(u32 context, u32 fields, u32 last) {
@@ -262,6 +276,8 @@ u32 EXPORT(proxy_on_response_headers)(u32 context, u32 fields, u32 last) {
 		const struct list *list = AT(struct list, *(const u32 *)value);
 		host_add(RESPONSE, S("ratelimit"), value + 4, length - 4);
 		host_add(RESPONSE, S("ratelimit-policy"), data + list->policies.at, list->policies.length);
+		if (fromPage())
+			host_add(RESPONSE, S(EXPOSE), (const u8 *)S(EXPOSED));
 	}
 	return CONTINUE;
 }

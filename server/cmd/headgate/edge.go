@@ -108,7 +108,7 @@ func (f *edgeFlags) build(cmd *cobra.Command, from *configFlags) (size int, err 
 	}
 	module, err := wasm.Build(kind, f.options)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%s as a module: %w", f.policy, err)
 	}
 	return len(module), os.WriteFile(f.out, module, 0o600)
 }

@@ -24,10 +24,12 @@ func TestEdgeBuild(t *testing.T) {
 		{[]string{"--policy", good}, []string{"no document: give --openapi FILE, --routes FILE"}},
 		{[]string{"--policy", filepath.Join(dir, "none.yaml"), "--routes", routes}, []string{"none.yaml"}},
 		{[]string{"--policy", wrong, "--routes", routes}, []string{"wrong.yaml", "limit is -5", "1 to 9"}},
-		{[]string{"--policy", window, "--routes", routes}, []string{"algorithm is fixed_window, want token_bucket"}},
-		{[]string{"--policy", good, "--routes", routes, "--shared", "logins"}, []string{"logins"}},
-		{[]string{"--policy", good, "--routes", routes, "--buckets", "-1"}, []string{"-1"}},
-		{[]string{"--policy", good, "--routes", routes, "--trusted-hops", "-1"}, []string{"-1"}},
+		{[]string{"--policy", window, "--routes", routes}, []string{"window.yaml",
+			"algorithm is fixed_window, want token_bucket"}},
+		{[]string{"--policy", good, "--routes", routes, "--shared", "logins"}, []string{"good.yaml", `Shared names "logins", want the title of a rule`}},
+		{[]string{"--policy", good, "--routes", routes, "--buckets", "-1"}, []string{"Buckets is -1, want 64 to"}},
+		{[]string{"--policy", good, "--routes", routes, "--trusted-hops", "-1"},
+			[]string{"TrustedHops is -1, want 0 to 64"}},
 	} {
 		code, _, text := call(t, dir, append([]string{"edge", "build", "-o", out}, c.args...)...)
 		for _, want := range c.want {
