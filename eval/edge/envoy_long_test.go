@@ -4,6 +4,7 @@ package edge_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,167 +13,228 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/eval/harness"
 	"github.com/headgate-io/headgate/internal/freeport"
-	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/wasm"
 )
 
-// envoyConf is an Envoy of which the filter stands before a fixed answer. %s are the ports of
-// clients and of the administrator, the module, and what configures it.
-const envoyConf = `admin: { address: { socket_address: { address: 127.0.0.1, port_value: %s } } }
-static_resources:
-  listeners:
-  - address: { socket_address: { address: 127.0.0.1, port_value: %s } }
-    filter_chains:
-    - filters:
-      - name: envoy.filters.network.http_connection_manager
-        typed_config:
-          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-          stat_prefix: clients
-          use_remote_address: true
-          xff_num_trusted_hops: 1
-          route_config:
-            virtual_hosts:
-            - name: api
-              domains: ["*"]
-              routes:
-              - match: { prefix: "/" }
-                direct_response: { status: 200, body: { inline_string: "ok" } }
-          http_filters:
-          - name: envoy.filters.http.wasm
-            typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
-              config:
-                name: headgate
-                vm_config: { vm_id: headgate, runtime: envoy.wasm.runtime.v8, code: { local: { filename: %q } } }
-%s          - name: envoy.filters.http.router
-            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-`
-
-// envoy is a process with two workers.
+// envoy is a process with two workers, which reads its listener from a file again whenever another takes its place.
 type envoy struct {
-	t           testing.TB
-	cmd         *exec.Cmd
-	log         *bytes.Buffer
-	base, admin string
-	exited      chan struct{}
+	t            testing.TB
+	filter       filter
+	dir          string
+	clients      int
+	base, admin  string
+	cmd          *exec.Cmd
+	log          *logged
+	exited       chan struct{}
+	versions     int
+	acknowledged int // versions of the listener that Envoy has answered yes or no to
 }
 
-func startEnvoy(t testing.TB, o wasm.Options, configuration string) *envoy {
+// filter is what stands before the fixed answer.
+type filter struct {
+	module        []byte // none: no filter
+	configuration string // of the plugin
+	failure       string // failure_policy, FAIL_CLOSED if it is empty
+	hops          int    // xff_num_trusted_hops: whose entry of X-Forwarded-For Envoy takes for the client's
+}
+
+// logged is what a process has said so far.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func moduleOf(t testing.TB, o wasm.Options) []byte {
 	t.Helper()
 	module, err := wasm.Build(wasm.Filter, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	file, conf := filepath.Join(dir, "filter.wasm"), filepath.Join(dir, "envoy.yaml")
-	clients, admin := freePort(t), freePort(t)
-	if configuration != "" {
-		configuration = `                configuration: { "@type": type.googleapis.com/google.protobuf.StringValue, value: "` +
-			configuration + "\" }\n"
-	}
-	text := fmt.Sprintf(envoyConf, admin, clients, file, configuration)
-	for name, content := range map[string][]byte{file: module, conf: []byte(text)} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
+	return module
+}
+
+// object is a part of Envoy's configuration.
+type object = map[string]any
+
+// typed is an object of a type of Envoy's API.
+func typed(name string, o object) object {
+	o["@type"] = "type.googleapis.com/" + name
+	return o
+}
+
+// listener is the filter before a fixed answer. Its module has a file of its own, as Envoy asks of what changes.
+func (e *envoy) listener() object {
+	e.t.Helper()
+	router := object{"name": "envoy.filters.http.router",
+		"typed_config": typed("envoy.extensions.filters.http.router.v3.Router", object{})}
+	filters := []object{router}
+	if e.filter.module != nil {
+		file := filepath.Join(e.dir, fmt.Sprintf("filter%d.wasm", e.versions))
+		e.write(file, e.filter.module)
+		plugin := object{"name": "headgate", "vm_config": object{"vm_id": "headgate",
+			"runtime": "envoy.wasm.runtime.v8",
+			"code":    object{"local": object{"filename": file}}}}
+		if e.filter.configuration != "" {
+			plugin["configuration"] = typed("google.protobuf.StringValue", object{"value": e.filter.configuration})
 		}
+		if e.filter.failure != "" {
+			plugin["failure_policy"] = e.filter.failure
+			plugin["reload_config"] = object{"backoff": object{"base_interval": "0.1s"}} // default 1 s
+		}
+		filters = []object{{"name": "envoy.filters.http.wasm",
+			"typed_config": typed("envoy.extensions.filters.http.wasm.v3.Wasm", object{"config": plugin})}, router}
 	}
-	program, err := filepath.Abs("../../bin/garden/venv/bin/envoy")
-	if err != nil {
-		t.Fatal(err)
+	answer := object{"status": 200, "body": object{"inline_string": "ok"}}
+	connections := object{
+		"stat_prefix": "clients", "use_remote_address": true, "xff_num_trusted_hops": e.filter.hops,
+		"delayed_close_timeout": "0s", // after Envoy's own refusals; default 1 s
+		"route_config": object{"virtual_hosts": []object{{"name": "api", "domains": []string{"*"},
+			"routes": []object{{"match": object{"prefix": ""}, "direct_response": answer}}}}},
+		"http_filters": filters,
 	}
-	e := &envoy{t: t, log: new(bytes.Buffer), base: "http://127.0.0.1:" + clients, admin: "http://127.0.0.1:" + admin,
-		exited: make(chan struct{})}
-	e.cmd = exec.Command(program, "-c", conf, "--concurrency", "2", "-l", "error", "--disable-hot-restart")
-	e.cmd.Dir, e.cmd.Stderr = dir, e.log
-	if err := e.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = e.cmd.Wait()
-		close(e.exited)
-	}()
-	t.Cleanup(func() {
-		_ = e.cmd.Process.Kill()
-		<-e.exited
+	return typed("envoy.config.listener.v3.Listener", object{
+		"name":    "clients",
+		"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": e.clients}},
+		"filter_chains": []object{{"filters": []object{{"name": "envoy.filters.network.http_connection_manager",
+			"typed_config": typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+				connections)}}}},
 	})
+}
+
+// write puts a file where another may stand, whole, as those that watch it need.
+func (e *envoy) write(file string, content []byte) {
+	e.t.Helper()
+	if err := os.WriteFile(file+".new", content, 0o600); err != nil {
+		e.t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *envoy) writeJSON(name string, o object) {
+	e.t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.write(filepath.Join(e.dir, name), text)
+}
+
+func (e *envoy) writeListener() {
+	e.t.Helper()
+	e.versions++
+	e.writeJSON("listeners.json", object{"version_info": strconv.Itoa(e.versions), "resources": []object{e.listener()}})
+}
+
+// startEnvoy writes a configuration and starts Envoy by it.
+func startEnvoy(t testing.TB, f filter) *envoy {
+	t.Helper()
+	clients, admin := freePort(t), freePort(t)
+	e := &envoy{t: t, filter: f, dir: t.TempDir(), clients: clients, base: fmt.Sprintf("http://127.0.0.1:%d", clients),
+		admin: fmt.Sprintf("http://127.0.0.1:%d", admin)}
+	e.writeJSON("envoy.json", object{
+		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": admin}}},
+		"node":  object{"id": "edge", "cluster": "edge"},
+		"dynamic_resources": object{"lds_config": object{"resource_api_version": "V3",
+			"path_config_source": object{"path": filepath.Join(e.dir, "listeners.json")}}},
+	})
+	e.writeListener()
+	e.start()
 	return e
 }
 
-func freePort(t testing.TB) string {
+// start starts the process, which reads what has been written.
+func (e *envoy) start() {
+	e.t.Helper()
+	program, err := filepath.Abs("../../bin/garden/venv/bin/envoy")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.log, e.exited, e.acknowledged = new(logged), make(chan struct{}), 0
+	cmd := exec.Command(program, "-c", filepath.Join(e.dir, "envoy.json"), "--concurrency", "2", "-l", "warning",
+		"--disable-hot-restart", "--drain-time-s", "1")
+	cmd.Dir, cmd.Stderr = e.dir, e.log
+	if err := cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	exited := e.exited
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	e.cmd = cmd
+	e.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+	})
+}
+
+// kill ends the process as a fault of it would: all workers at once, without a word.
+func (e *envoy) kill() {
+	_ = e.cmd.Process.Signal(syscall.SIGKILL)
+	<-e.exited
+}
+
+func freePort(t testing.TB) int {
 	t.Helper()
 	port, err := freeport.Pick()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strconv.Itoa(port)
+	return port
 }
 
-// ready waits until requests are answered; it is false if the process ends instead.
+// ready waits until Envoy has read the listener, and says whether it has taken it.
 func (e *envoy) ready() bool {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		select {
-		case <-e.exited:
-			return false
-		default:
-		}
-		if r, err := http.Get(e.admin + "/ready"); err == nil {
-			r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return true
-			}
-		}
+	e.t.Helper()
+	e.acknowledged++
+	took, refused := 0, 0
+	if !harness.Eventually(time.Minute, func() bool {
+		took, refused = e.counter("listener_manager.lds.update_success"),
+			e.counter("listener_manager.lds.update_rejected")
+		return took+refused >= e.acknowledged && e.counter("server.live") == 1
+	}) {
+		e.t.Fatalf("Envoy reads no listener:\n%s", e.log)
 	}
-	e.t.Fatalf("Envoy is not ready:\n%s", e.log)
-	return false
+	return refused == 0
 }
 
-func (e *envoy) get(client *http.Client, path, from string) (status int, h http.Header, body string) {
-	r, err := http.NewRequest("GET", e.base+path, nil)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	r.Header.Set("X-Forwarded-For", from)
-	got, err := client.Do(r)
-	if err != nil {
-		e.t.Errorf("%s: %v", path, err)
-		return 0, nil, ""
-	}
-	defer got.Body.Close()
-	b, _ := io.ReadAll(got.Body)
-	return got.StatusCode, got.Header, string(b)
+// reload has Envoy read another filter, and says whether it has taken it.
+func (e *envoy) reload(f filter) bool {
+	e.t.Helper()
+	refused := e.counter("listener_manager.lds.update_rejected")
+	e.filter = f
+	e.writeListener()
+	e.ready()
+	return e.counter("listener_manager.lds.update_rejected") == refused
 }
 
-// flood sends n requests over so many connections, and says how many passed.
-func (e *envoy) flood(n, connections int, path string, from func(i int) string) int {
-	var passed, next atomic.Int64
-	var wg sync.WaitGroup
-	for range connections {
-		wg.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-				if status, _, _ := e.get(client, path, from(int(i))); status == http.StatusOK {
-					passed.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return int(passed.Load())
-}
-
+// counter is a number of Envoy's, or -1.
 func (e *envoy) counter(name string) int {
-	r, err := http.Get(e.admin + "/stats?filter=" + name)
+	r, err := http.Get(e.admin + "/stats?filter=" + regexp.QuoteMeta(name))
 	if err != nil {
-		e.t.Fatal(err)
+		return -1
 	}
 	defer r.Body.Close()
 	b, _ := io.ReadAll(r.Body)
@@ -186,6 +248,7 @@ func (e *envoy) counter(name string) int {
 
 // resident is the process's memory in KiB.
 func (e *envoy) resident() int {
+	e.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", e.cmd.Process.Pid))
 	if err != nil {
 		e.t.Fatal(err)
@@ -195,65 +258,59 @@ func (e *envoy) resident() int {
 	return n
 }
 
+// get asks for a path, as a proxy before Envoy would for a client's address; status is 0 if there is no answer.
+func (e *envoy) get(client *http.Client, path, from string) (status int, h http.Header, body string) {
+	r, err := http.NewRequest("GET", e.base+path, nil)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	r.Header.Set("X-Forwarded-For", from)
+	got, err := client.Do(r)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	defer got.Body.Close()
+	b, _ := io.ReadAll(got.Body)
+	return got.StatusCode, got.Header, string(b)
+}
+
+// flood sends n requests over so many connections, the i-th for what from says, and counts answers by their status.
+func (e *envoy) flood(n, connections int, path string, from func(i int) string) map[int]int {
+	var next atomic.Int64
+	return e.floodWhile(connections, path, func() (string, bool) {
+		i := next.Add(1)
+		return from(int(i)), i <= int64(n)
+	}, nil)
+}
+
+// floodWhile sends requests as long as more says so; of each that passes, passed is told.
+func (e *envoy) floodWhile(connections int, path string, more func() (from string, ok bool),
+	passed func(from string),
+) map[int]int {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	answers := map[int]int{}
+	for range connections {
+		wg.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			own := map[int]int{}
+			for from, ok := more(); ok; from, ok = more() {
+				status, _, _ := e.get(client, path, from)
+				own[status]++
+				if status == http.StatusOK && passed != nil {
+					passed(from)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for status, n := range own {
+				answers[status] += n
+			}
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
 func one(int) string { return "192.0.2.1" }
-
-// TestEnvoyKeepsTheBound floods two workers of a real Envoy: they admit together exactly what a
-// shared burst holds, and each for itself what another does; the answers are those of every door.
-func TestEnvoyKeepsTheBound(t *testing.T) {
-	rules := ruled(t, "GET /shared 1/d burst 500", "GET /own 1/d burst 50", "GET /many 1/d burst 2 by ip",
-		"UNKNOWN 1/s")
-	rules[0].Name = "shared"
-	table := tableOf(t, endpoint.Profile{}, "GET /shared", "GET /own", "GET /many")
-	set := compile(t, table, policy.Document{Rules: rules})
-	e := startEnvoy(t, wasm.Options{Policies: set, Shared: []string{"shared"}, RejectUnknown: true}, "")
-	if !e.ready() {
-		t.Fatalf("Envoy ends:\n%s", e.log)
-	}
-	if status, h, body := e.get(http.DefaultClient, "/shared", "192.0.2.9"); status != 200 ||
-		h.Get("RateLimit") != `"shared";r=499;t=86400` || h.Get("RateLimit-Policy") == "" {
-		t.Errorf("%d %v %s", status, h, body)
-	}
-	if status, _, body := e.get(http.DefaultClient, "/nowhere", "192.0.2.9"); status != 404 ||
-		!strings.Contains(body, "No endpoint has this path.") {
-		t.Errorf("%d %s", status, body)
-	}
-	if got := e.flood(3000, 16, "/shared", one); got != 500 {
-		t.Errorf("two workers admit %d of a shared burst of 500", got)
-	}
-	if got := e.flood(1000, 16, "/own", one); got < 50 || got > 100 {
-		t.Errorf("two workers admit %d of a burst of 50 each", got)
-	}
-	status, h, body := e.get(http.DefaultClient, "/shared", "192.0.2.1")
-	if status != 429 || h.Get("Retry-After") == "" || h.Get("Content-Type") != "application/problem+json" ||
-		!strings.Contains(body, `"violated-policies":["shared"]`) {
-		t.Errorf("%d %v %s", status, h, body)
-	}
-	if denied := e.counter("headgate_edge_denied"); denied < 2500 {
-		t.Errorf("headgate_edge_denied is %d", denied)
-	}
-
-	caller := func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i/65536, i/256%256, i%256) }
-	e.flood(10_000, 16, "/many", caller)
-	before := e.resident()
-	passed := e.flood(100_000, 16, "/many", func(i int) string { return caller(i % 50_000) })
-	if passed > 2*2*50_000 {
-		t.Errorf("%d of 50,000 callers pass, want at most two each in each worker", passed)
-	}
-	after := e.resident()
-	t.Logf("memory %d KiB, then %d KiB after 100,000 requests of 50,000 callers; %d passed", before, after, passed)
-	if after > before+16<<10 {
-		t.Errorf("memory grew from %d to %d KiB", before, after)
-	}
-}
-
-// TestEnvoyRefusesBadConfiguration: a filter that is given what it does not read does not load.
-func TestEnvoyRefusesBadConfiguration(t *testing.T) {
-	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 1/s", "UNKNOWN 1/s")
-	e := startEnvoy(t, wasm.Options{Policies: set}, "shadow=true")
-	if e.ready() {
-		t.Fatalf("Envoy starts:\n%s", e.log)
-	}
-	if !strings.Contains(e.log.String(), "rules are built into the module") {
-		t.Errorf("Envoy does not say why:\n%s", e.log)
-	}
-}
