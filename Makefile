@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge edge-bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,7 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s garden-long
 	@echo "== hostile peers of every door, many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
 	@$(GOTEST) -tags long -run 'TestQuotasOfManyEnvoys|TestTypesOfPython|TestDeno|TestHostilePeers|TestRulesSayWhatIsAnswered|TestConformanceOfApplications' ./eval/doors
+	@$(MAKE) -s edge
 	@echo "== gateways of every scope killed, any and all, and a network between them that fails"
 	@$(GOTEST) -tags long -run TestKilledAndParted ./eval/scaling
 	@echo "== a gateway killed with a thousand requests and 64 streams under way"
@@ -203,8 +204,12 @@ bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 wasm: ## compile the modules of the edge, which are kept in wasm/ (needs clang and lld)
 	@$(MAKE) -C wasm/core --no-print-directory
 
-edge: deps ## put the edge filter into a real Envoy: load, reload, workers, many keys (a minute)
-	@$(GOTEST) -count=1 -tags long -run 'TestEnvoy' -v ./eval/edge
+edge: deps ## put the edge filter into a real Envoy: load, reload, kills, traps, 50,000 callers; and the package for JavaScript into workerd (a minute; part of `make long`)
+	@scripts/install-workerd
+	@$(GOTEST) -count=1 -tags long -run 'TestEnvoy|TestWorkerd' -skip TestEnvoyCosts -v ./eval/edge
+
+edge-bench: deps ## measure what a request costs Envoy with the filter, beside an Envoy without: the figures of docs/edge.md (a minute of a quiet machine)
+	@$(GOTEST) -count=1 -tags long -run TestEnvoyCosts -v ./eval/edge
 
 clients: ## clients that pace themselves, in virtual time: tables of all algorithms, and the figure of docs/clients.md (some minutes)
 	go run ./eval/clients
