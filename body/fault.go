@@ -1,7 +1,7 @@
 package body
 
-// Fault says why a request has no identifier. The zero value, None, means that
-// it has one.
+// Fault says why a request has no identifier, or why its parts cannot be counted. The
+// zero value, None, means that it has one, or that they are.
 type Fault uint8
 
 // The faults. None of them says anything of the value itself.
@@ -18,9 +18,10 @@ const (
 	Twice          // the field, or an object on the way to it, stands twice
 	Alike          // another name, here or in the query, may be taken for the field's
 	Missing        // the field is not there
-	Kind           // the field is neither a string nor a whole number
+	Kind           // the field is neither a string nor a whole number; of parts, no array
 	Text           // the value holds control characters, or is not text
 	Length         // the value is empty, or longer than MaxLength
+	Many           // there are more parts than MaxParts
 	faults         // how many there are
 )
 
@@ -30,7 +31,7 @@ const Faults = int(faults)
 var faultCodes = [faults]string{
 	None: "none", Media: "media", Charset: "charset", Encoding: "encoding", Long: "long", Empty: "empty",
 	Unread: "unread", Syntax: "syntax", Depth: "depth", Twice: "twice", Alike: "alike", Missing: "missing",
-	Kind: "kind", Text: "text", Length: "length",
+	Kind: "kind", Text: "text", Length: "length", Many: "many",
 }
 
 // String returns a word for programs and people: a metric's label.

@@ -115,9 +115,6 @@ func New(f Field) (*Finder, error) {
 	switch f.Format {
 	case JSON:
 		names = strings.Split(f.Name, ".")
-		if len(names) > mostNames {
-			wrong("Name", f.Name, fmt.Sprintf("at most %d names", mostNames))
-		}
 	case Any:
 		if strings.ContainsAny(f.Name, ".[]") {
 			wrong("Name", f.Name,
@@ -127,14 +124,9 @@ func New(f Field) (*Finder, error) {
 	default:
 		wrong("Format", uint8(f.Format), "JSON, Form or Any")
 	}
-	path := make([][]byte, len(names))
-	for i, name := range names {
-		path[i] = []byte(name)
-		if name == "" || len(name) > mostName || !utf8.ValidString(name) ||
-			strings.ContainsFunc(name, unicode.IsControl) {
-			wrong("Name", f.Name, fmt.Sprintf("names of 1 to %d bytes of text", mostName))
-			break
-		}
+	path, want := pathOf(names)
+	if want != "" {
+		wrong("Name", f.Name, want)
 	}
 	between("MaxBytes", f.MaxBytes, 64, MostBytes)
 	between("MaxDepth", f.MaxDepth, 1, MostDepth)
@@ -149,6 +141,21 @@ func New(f Field) (*Finder, error) {
 		return nil, err
 	}
 	return &Finder{field: f, path: path}, nil
+}
+
+// pathOf are the names of a path, or what they should be.
+func pathOf(names []string) (path [][]byte, want string) {
+	if len(names) > mostNames {
+		return nil, fmt.Sprintf("at most %d names", mostNames)
+	}
+	for _, name := range names {
+		if name == "" || len(name) > mostName || !utf8.ValidString(name) ||
+			strings.ContainsFunc(name, unicode.IsControl) {
+			return nil, fmt.Sprintf("names of 1 to %d bytes of text", mostName)
+		}
+		path = append(path, []byte(name))
+	}
+	return path, ""
 }
 
 func orDefault(value, otherwise int) int {

@@ -12,31 +12,39 @@ import (
 // second one, in a line of its own or behind a comma, is refused, and so is any
 // Content-Encoding but identity.
 func (f *Finder) Wants(header http.Header) (Format, Fault) {
+	format, parameters, fault := media(header, f.field.Format)
+	if fault == None && parameters != "" && !isUTF8(parameters[1:]) {
+		return 0, Charset
+	}
+	return format, fault
+}
+
+// media says in which format a body is to be read, and which parameters stand behind its type, with the semicolon.
+func media(header http.Header, want Format) (format Format, parameters string, fault Fault) {
 	for _, encoding := range header["Content-Encoding"] {
 		if !strings.EqualFold(trim(encoding), "identity") {
-			return 0, Encoding
+			return 0, "", Encoding
 		}
 	}
 	types := header["Content-Type"]
 	if len(types) != 1 {
-		return 0, Media
+		return 0, "", Media
 	}
-	media, parameters, more := strings.Cut(types[0], ";")
-	format := JSON
-	switch media = trim(media); {
-	case strings.EqualFold(media, "application/x-www-form-urlencoded"):
+	kind := types[0]
+	if end := strings.IndexByte(kind, ';'); end >= 0 {
+		kind, parameters = kind[:end], kind[end:]
+	}
+	switch kind = trim(kind); {
+	case strings.EqualFold(kind, "application/x-www-form-urlencoded"):
 		format = Form
-	case strings.EqualFold(media, "application/json"):
-	case !isJSON(media):
-		return 0, Media
+	case strings.EqualFold(kind, "application/json"):
+	case !isJSON(kind):
+		return 0, "", Media
 	}
-	if f.field.Format != Any && f.field.Format != format {
-		return 0, Media
+	if want != Any && want != format {
+		return 0, "", Media
 	}
-	if more && !isUTF8(parameters) {
-		return 0, Charset
-	}
-	return format, None
+	return format, parameters, None
 }
 
 // isJSON reports whether media is application/NAME+json (RFC 6839 section 3.1).
@@ -55,7 +63,7 @@ func isJSON(media string) bool {
 	return true
 }
 
-// isUTF8 reports whether parameters are charset=utf-8 and nothing else.
+// isUTF8 reports whether parameters are one, charset=utf-8.
 func isUTF8(parameters string) bool {
 	name, value, _ := strings.Cut(trim(parameters), "=")
 	if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
