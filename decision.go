@@ -41,7 +41,7 @@ const (
 	// NoPolicies: no rules have ever been loaded, or there is none and that is a
 	// reason to deny (policy.CacheOptions.OnEmpty). Denied.
 	NoPolicies
-	// InvalidCost: Request.Cost is below zero. Denied before identity; the
+	// InvalidCost: Request.Cost or Request.Parts is below zero. Denied before identity; the
 	// door needs mending.
 	InvalidCost
 	// ReservationsFull: Reserve found no place in the table of outstanding

@@ -72,6 +72,12 @@ type Request struct {
 	// waiting.
 	Cost int64
 
+	// Parts is how many requests this one holds, for a batch; 0 is one. It costs so
+	// many times what Cost or Options.Costs says, and is so many where requests are
+	// counted (policy.CountsRequests); under way it is one. Below zero it is denied as
+	// InvalidCost.
+	Parts int64
+
 	// MaxWait is the longest that rules with algorithm leaky_bucket may tell
 	// the request to wait; a longer wait is denied. 0 leaves it to ctx's
 	// deadline and to the bursts of the rules, below 0 means not at all.

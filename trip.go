@@ -118,6 +118,9 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if p.Cost = r.Cost; p.Cost == 0 {
 		p.Cost = p.Set.Cost(d.Endpoint.ID)
 	}
+	if p.Parts = max(1, r.Parts); p.Parts > 1 {
+		p.Cost = times(p.Cost, p.Parts)
+	}
 	ruled := l.planner.Plan(p)
 	if d.Stages != nil {
 		t.lap(&d.Stages.Policy)
@@ -136,6 +139,14 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		t.acceptWait(ctx)
 	}
 	return WithinLimits, true, false
+}
+
+// times is cost·parts, or what no bucket can hold.
+func times(cost, parts int64) int64 {
+	if cost > math.MaxInt64/parts {
+		return math.MaxInt64
+	}
+	return cost * parts
 }
 
 // match finds the endpoint of a request in a table, and says why if the request
@@ -205,7 +216,7 @@ func (t *trip) mayBeBlocked() bool {
 // work.
 func (t *trip) refuse() (Reason, bool) {
 	r := &t.request
-	if r.Cost < 0 {
+	if r.Cost < 0 || r.Parts < 0 {
 		return InvalidCost, true
 	}
 	if r.Message != endpoint.OfMessages(r.Method) {

@@ -44,6 +44,7 @@ type Request struct {
 	Named map[string]string
 
 	Cost     int64 // tokens
+	Parts    int64 // requests that it holds, 0 is one
 	UnderWay bool  // it belongs to an exchange that is under way already
 	Further  bool  // and pays more for a request of it that was counted
 	Fallback bool  // Set.Fallback applies as well
@@ -90,7 +91,7 @@ type Charge struct {
 	As    policy.RuleID // for Larger, the rule of the larger tier
 
 	id    uint64 // Terms.ID of the rule that the bucket is named by
-	one   bool   // it takes one token at most, whatever the request costs
+	most  int64  // tokens that it takes, whatever the request costs; 0 is no bound
 	moved int64  // for Earlier, when the project had moved last
 }
 
@@ -329,7 +330,7 @@ func (pl *Planner) name(p *Plan) {
 			kind = Unreadable
 		}
 		p.Charges[p.first+i] = Charge{Applied: a, Kind: kind, Principal: uint8(p.principal),
-			Place: p.from + i, id: terms.ID, Concurrent: terms.Concurrent, one: terms.Concurrent || terms.PerRequest}
+			Place: p.from + i, id: terms.ID, Concurrent: terms.Concurrent, most: p.most(&terms)}
 		var window rate.Shape
 		if terms.Calendar {
 			window = pl.calendarWindow(p, a.Rule, &terms)
@@ -354,14 +355,30 @@ func (pl *Planner) name(p *Plan) {
 			terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before
 		}
-		take.Cost, take.Shadow, take.MaxWait = p.Cost, a.Shadow, 0
-		if p.Charges[p.first+i].one {
-			take.Cost = min(p.Cost, 1)
-		}
+		take.Cost, take.Shadow, take.MaxWait = p.Charges[p.first+i].cost(p.Cost), a.Shadow, 0
 		p.Concurrent = p.Concurrent || terms.Concurrent
 		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	pl.Allowances.apply(p.Now, p.Takes[p.from:], &p.pasts)
+}
+
+// most is how many tokens a rule takes whatever the request costs, 0 for as many.
+func (p *Plan) most(terms *policy.Terms) int64 {
+	switch {
+	case terms.Concurrent:
+		return 1
+	case terms.PerRequest:
+		return max(1, p.Parts)
+	}
+	return 0
+}
+
+// cost is what a charge takes for a request that costs so much.
+func (c *Charge) cost(cost int64) int64 {
+	if c.most > 0 {
+		return min(cost, c.most)
+	}
+	return cost
 }
 
 // several is for how many charges there is room at first. Most requests have a handful.
@@ -542,10 +559,7 @@ func (p *Plan) SetCost(cost int64) {
 	p.Cost = cost
 	for i := range p.Charges {
 		c := &p.Charges[i]
-		take := &p.Takes[c.Place]
-		if take.Cost = cost; c.one {
-			take.Cost = min(cost, 1)
-		}
+		p.Takes[c.Place].Cost = c.cost(cost)
 	}
 }
 

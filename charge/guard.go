@@ -78,7 +78,7 @@ func (pl *Planner) guardEarlier(p *Plan, named int) {
 func (p *Plan) add(g *policy.Guard, c Charge, take bucket.Take) {
 	c.Applied, c.Principal = p.applied[g.Of], uint8(p.principal)
 	c.Of, c.Place = p.first+g.Of, len(p.Takes)
-	c.one = p.Charges[c.Of].one
+	c.most = p.Charges[c.Of].most
 	p.Charges = append(p.Charges, c)
 	p.Takes = append(p.Takes, take)
 }

@@ -48,7 +48,7 @@ type item struct {
 	shape rate.Shape
 	units int64
 	cost  int64 // tokens that are units
-	one   bool  // one at most, whatever the request costs
+	fixed bool  // whatever the request turns out to have cost
 
 	moved int64 // of Earlier, when the project had moved last
 
@@ -88,7 +88,7 @@ func (p *Plan) Receipt(r *Receipt) {
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
 			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
-			cost: take.Cost, one: c.one,
+			cost: take.Cost, fixed: c.most > 0,
 			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now,
 		})
 	}
@@ -152,7 +152,7 @@ func (s *Settlement) due(it *item) int64 {
 	case s.Forgiven && !it.every:
 		return 0
 	}
-	if it.one && !s.Void {
+	if it.fixed && !s.Void {
 		return it.cost
 	}
 	return s.Actual

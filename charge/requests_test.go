@@ -2,11 +2,13 @@ package charge_test
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -207,5 +209,38 @@ func TestTiersOfCredentialsCountRequests(t *testing.T) {
 		if n != step.want {
 			t.Errorf("%d requests of 10 tokens as %s, want %d", n, step.tier, step.want)
 		}
+	}
+}
+
+// TestPartsOfABatch: a request that holds many costs and counts as so many, all or none.
+func TestPartsOfABatch(t *testing.T) {
+	ctx := context.Background()
+	b := trial.New(t, []string{"GET /a"}, beside(100, 10), func(o *headgate.Options) {
+		o.Costs = map[endpoint.ID]int64{1: 7}
+	})
+	for _, step := range []struct {
+		parts, cost      int64
+		reason           headgate.Reason
+		tokens, requests int64
+	}{
+		{parts: 4, reason: headgate.WithinLimits, tokens: 72, requests: 6},
+		{parts: 0, reason: headgate.WithinLimits, tokens: 65, requests: 5},
+		{parts: 6, reason: headgate.OverLimit, tokens: 65, requests: 5},
+		{parts: 11, reason: headgate.CostAboveBurst, tokens: 65, requests: 5},
+		{parts: math.MaxInt64, reason: headgate.CostAboveBurst, tokens: 65, requests: 5},
+		{parts: 3, cost: 20, reason: headgate.WithinLimits, tokens: 5, requests: 2},
+		{parts: 1, cost: 5, reason: headgate.WithinLimits, tokens: 0, requests: 1},
+	} {
+		d := b.Check(ctx, headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Parts: step.parts,
+			Cost: step.cost})
+		tokens, requests := left(t, d)
+		if d.Reason != step.reason || tokens != step.tokens || requests != step.requests {
+			t.Errorf("%d parts of cost %d: %v, %d tokens and %d requests are left, want %v, %d and %d", step.parts,
+				step.cost, d.Reason, tokens, requests, step.reason, step.tokens, step.requests)
+		}
+	}
+	if d := b.Check(ctx, headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Parts: -1}); d.Reason !=
+		headgate.InvalidCost {
+		t.Errorf("-1 parts: %v, want invalid_cost", d.Reason)
 	}
 }
