@@ -6,8 +6,10 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/internal/problem"
@@ -50,6 +52,47 @@ func lookup(table *endpoint.Table, text string) (endpoint.ID, error) {
 		return 0, fmt.Errorf("Endpoint is %q, want one that the table has%s", text, near)
 	}
 	return id, nil
+}
+
+// sites are endpoints with something that is done with the bodies of their requests. The zero value but for the table is
+// ready.
+type sites[T any] struct {
+	table   *endpoint.Table
+	at      map[endpoint.ID]T
+	methods []string
+}
+
+// add has one more, by the template that the table has.
+func (s *sites[T]) add(text string, made T) error {
+	id, err := lookup(s.table, text)
+	if err != nil {
+		return err
+	}
+	if _, there := s.at[id]; there {
+		return fmt.Errorf("Endpoint is %q, which stands twice, want it once", text)
+	}
+	if s.at == nil {
+		s.at = map[endpoint.ID]T{}
+	}
+	s.at[id] = made
+	method := s.table.Template(id).Method()
+	s.methods = append(s.methods, method)
+	if method == http.MethodGet {
+		s.methods = append(s.methods, http.MethodHead)
+	}
+	return nil
+}
+
+// of returns what is done with a request, the zero value for nothing. Requests of other methods than any endpoint has
+// are not even matched.
+func (s *sites[T]) of(r *headgate.Request) (made T) {
+	if !slices.Contains(s.methods, r.Method) {
+		return made
+	}
+	if m := s.table.Match(r.Method, r.Target); m.Status == endpoint.Known {
+		return s.at[m.ID]
+	}
+	return made
 }
 
 // tooLate answers a request whose body took too long to arrive, and reports whether it did.

@@ -67,9 +67,7 @@ type Identifiers struct {
 
 // logins are the endpoints where identifiers are read.
 type logins struct {
-	table   *endpoint.Table
-	at      map[endpoint.ID]*login
-	methods []string
+	sites[*login]
 	reserve Reserve
 }
 
@@ -100,35 +98,22 @@ func (s *Identifiers) Prepare(o IdentifierOptions) (use func(), err error) {
 		return nil, errors.New("identifiers: Endpoints is nil, want the Limiter's")
 	}
 	all := &logins{
-		table:   o.Endpoints,
-		at:      map[endpoint.ID]*login{},
+		sites:   sites[*login]{table: o.Endpoints},
 		reserve: Reserve{Timeout: o.Timeout, Failed: o.Failed},
 	}
 	var errs []error
 	for i, l := range o.Logins {
-		id, made, err := s.compile(o.Endpoints, l)
-		if err == nil && all.at[id] != nil {
-			err = fmt.Errorf("Endpoint is %q, which stands twice, want it once", l.Endpoint)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("identifiers[%d] (%s): %w", i, l.Endpoint, err))
-			continue
-		}
+		made, err := s.compile(l)
 		made.reserve = &all.reserve
-		all.at[id] = made
-		method := o.Endpoints.Template(id).Method()
-		all.methods = append(all.methods, method)
-		if method == http.MethodGet {
-			all.methods = append(all.methods, http.MethodHead)
+		if err = errors.Join(all.add(l.Endpoint, made), err); err != nil {
+			errs = append(errs, fmt.Errorf("identifiers[%d] (%s): %w", i, l.Endpoint, err))
 		}
 	}
 	return func() { s.current.Store(all) }, errors.Join(errs...)
 }
 
-func (s *Identifiers) compile(table *endpoint.Table, l Login) (endpoint.ID, *login, error) {
+func (s *Identifiers) compile(l Login) (*login, error) {
 	var errs []error
-	id, err := lookup(table, l.Endpoint)
-	errs = append(errs, err)
 	finder, err := body.New(l.Field)
 	errs = append(errs, err)
 	l.ReadTimeout, err = readTimeout(l.ReadTimeout)
@@ -146,7 +131,7 @@ func (s *Identifiers) compile(table *endpoint.Table, l Login) (endpoint.ID, *log
 	if finder != nil {
 		made.reading = reading{most: finder.MaxBytes(), timeout: l.ReadTimeout}
 	}
-	return id, made, errors.Join(errs...)
+	return made, errors.Join(errs...)
 }
 
 // Endpoints returns where identifiers are read, for
@@ -205,21 +190,12 @@ func (s *Identifiers) countFailures() bool {
 	return false
 }
 
-// at returns the login that a request is, or nil. Requests of other methods
-// than any login has are not even matched.
+// at returns the login that a request is, or nil.
 func (s *Identifiers) at(r *headgate.Request) *login {
 	if s == nil {
 		return nil
 	}
-	all := s.current.Load()
-	if !slices.Contains(all.methods, r.Method) {
-		return nil
-	}
-	m := all.table.Match(r.Method, r.Target)
-	if m.Status != endpoint.Known {
-		return nil
-	}
-	return all.at[m.ID]
+	return s.current.Load().of(r)
 }
 
 // identify finds the identifier of r, and leaves the body to be read as if

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -57,13 +56,7 @@ type MeterOptions struct {
 
 // Meters are the endpoints that are metered. They are safe for concurrent use. Nil ones meter nothing.
 type Meters struct {
-	current atomic.Pointer[meters]
-}
-
-type meters struct {
-	table   *endpoint.Table
-	at      map[endpoint.ID]*metered
-	methods []string
+	current atomic.Pointer[sites[*metered]]
 }
 
 type metered struct {
@@ -93,27 +86,20 @@ func (m *Meters) Prepare(o MeterOptions) (use func(), err error) {
 	if o.Endpoints == nil {
 		return nil, errors.New("meters: Endpoints is nil, want the Limiter's")
 	}
-	all := &meters{table: o.Endpoints, at: map[endpoint.ID]*metered{}}
+	all := &sites[*metered]{table: o.Endpoints}
 	var errs []error
 	for i, one := range o.Metered {
-		id, made, err := compileMetered(o.Endpoints, one)
-		if err == nil && all.at[id] != nil {
-			err = fmt.Errorf("Endpoint is %q, which stands twice, want it once", one.Endpoint)
-		}
-		if err != nil {
+		made, err := compileMetered(one)
+		if err = errors.Join(all.add(one.Endpoint, made), err); err != nil {
 			errs = append(errs, fmt.Errorf("metered[%d] (%s): %w", i, one.Endpoint, err))
-			continue
 		}
-		all.at[id] = made
-		all.methods = append(all.methods, o.Endpoints.Template(id).Method())
 	}
 	return func() { m.current.Store(all) }, errors.Join(errs...)
 }
 
-func compileMetered(table *endpoint.Table, m Metered) (endpoint.ID, *metered, error) {
-	id, err := lookup(table, m.Endpoint)
-	timeout, errTimeout := readTimeout(m.ReadTimeout)
-	errs := []error{err, errTimeout}
+func compileMetered(m Metered) (*metered, error) {
+	timeout, err := readTimeout(m.ReadTimeout)
+	errs := []error{err}
 	if m.Ask == nil {
 		errs = append(errs, errors.New("Ask is nil, want a function"))
 	}
@@ -123,23 +109,15 @@ func compileMetered(table *endpoint.Table, m Metered) (endpoint.ID, *metered, er
 	if m.MaxBytes < 1 || m.MaxBytes > mostMetered {
 		errs = append(errs, fmt.Errorf("MaxBytes is %d, want 1 to %d", m.MaxBytes, mostMetered))
 	}
-	return id, &metered{m, reading{m.MaxBytes, timeout}}, errors.Join(errs...)
+	return &metered{m, reading{m.MaxBytes, timeout}}, errors.Join(errs...)
 }
 
-// at returns the endpoint that a request is of, or nil. Requests of other methods than any has are not even matched.
+// at returns the endpoint that a request is of, or nil.
 func (m *Meters) at(r *headgate.Request) *metered {
 	if m == nil {
 		return nil
 	}
-	all := m.current.Load()
-	if !slices.Contains(all.methods, r.Method) {
-		return nil
-	}
-	found := all.table.Match(r.Method, r.Target)
-	if found.Status != endpoint.Known {
-		return nil
-	}
-	return all.at[found.ID]
+	return m.current.Load().of(r)
 }
 
 // ask finds out what a request may cost, and leaves its body to be read as if nobody had. It reports false when r is
