@@ -113,7 +113,7 @@ func tooLate(w http.ResponseWriter, r *http.Request) bool {
 func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.Fault) {
 	most := o.most
 	switch {
-	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+	case bodiless(r):
 		return nil, body.Empty
 	case r.ContentLength > int64(most):
 		return nil, body.Long
@@ -150,6 +150,11 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.F
 		return nil, body.Long
 	}
 	return text, body.None
+}
+
+// bodiless reports whether a request says that it has no body.
+func bodiless(r *http.Request) bool {
+	return r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0
 }
 
 // hurry sets the deadline for the body, until done is called.

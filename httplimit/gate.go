@@ -71,7 +71,7 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User
 	if user != nil {
 		request.User = user
 	}
-	if login := h.options.Identifiers.at(&request); login != nil && !login.identify(w, r, &request) {
+	if _, ok := h.look(w, r, &request); !ok {
 		return false
 	}
 	return h.admit(w, r, request)

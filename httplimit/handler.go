@@ -53,6 +53,10 @@ type Options struct {
 	// place of Identifier. Default nil: no body is touched.
 	Identifiers *Identifiers
 
+	// Calls counts the requests that bodies of some endpoints hold. Default nil: each is one, and no body is
+	// touched.
+	Calls *Calls
+
 	// Cost tells what a request costs, or probably costs if Reserve is set, in
 	// tokens; 0 is what the endpoint costs. Default 0. What it reads of the
 	// request was chosen by the client: bound it.
@@ -137,6 +141,8 @@ func New(next http.Handler, rules ...string) (http.Handler, error) {
 //	400  Options.Cost is below zero                or too many requests are unsettled
 //	400  a body without an identifier, where       408  a body that does not arrive in
 //	     Login.Reject is set                            Login.ReadTimeout
+//	400  a body whose parts cannot be counted,     413  too many parts, or too long a body, there
+//	     under Options.Calls                       415  another kind of body than JSON, there
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 	return HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, _ string) { next.ServeHTTP(w, r) }, o)
 }
@@ -193,8 +199,8 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := h.request(r)
-	login := h.options.Identifiers.at(&request)
-	if login != nil && !login.identify(w, r, &request) {
+	login, ok := h.look(w, r, &request)
+	if !ok {
 		return
 	}
 	var exchange Exchange
@@ -219,6 +225,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.admit(w, r, request) {
 		h.pass(w, r, request.Target)
 	}
+}
+
+// look reads what a request's body says of it: whose it is, and how many it holds. It reports false when r is answered
+// already.
+func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, ok bool) {
+	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request) {
+		return l, false
+	}
+	c := h.options.Calls.at(request)
+	return l, c == nil || c.count(w, r, request)
 }
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.
