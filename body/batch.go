@@ -25,7 +25,8 @@ type Batch struct {
 	// MaxParts is how many there may be, 1 to 10,000. Default 100.
 	MaxParts int
 
-	// MaxBytes is the longest body that is read, 64 bytes to 64 MiB. Each request under way holds so much. Default 1 MiB.
+	// MaxBytes is the longest body that is read, 64 bytes to 64 MiB. Each request under way holds so
+	// much. Default 1 MiB.
 	MaxBytes int
 }
 

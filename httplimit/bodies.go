@@ -54,8 +54,8 @@ func lookup(table *endpoint.Table, text string) (endpoint.ID, error) {
 	return id, nil
 }
 
-// sites are endpoints with something that is done with the bodies of their requests. The zero value but for the table is
-// ready.
+// sites are endpoints with something that is done with the bodies of their requests. The zero
+// value but for the table is ready.
 type sites[T any] struct {
 	table   *endpoint.Table
 	at      map[endpoint.ID]T
@@ -83,8 +83,8 @@ func (s *sites[T]) add(text string, made T) error {
 	return nil
 }
 
-// of returns what is done with a request, the zero value for nothing. Requests of other methods than any endpoint has
-// are not even matched.
+// of returns what is done with a request, the zero value for nothing. Requests of other methods
+// than any endpoint has are not even matched.
 func (s *sites[T]) of(r *headgate.Request) (made T) {
 	if !slices.Contains(s.methods, r.Method) {
 		return made

@@ -14,9 +14,10 @@ import (
 	"github.com/headgate-io/headgate/internal/problem"
 )
 
-// Batch is one endpoint whose requests may hold many: an array of calls of JSON-RPC, or the requests of OData's $batch in
-// JSON. They cost and count as many as they hold, all or none. A body whose parts cannot be counted is refused, and
-// reaches nobody. Endpoint is required; every other zero value is a safe default.
+// Batch is one endpoint whose requests may hold many: an array of calls of JSON-RPC, or the
+// requests of OData's $batch in JSON. They cost and count as many as they hold, all or none. A body
+// whose parts cannot be counted is refused, and reaches nobody. Endpoint is required; every other
+// zero value is a safe default.
 type Batch struct {
 	// Endpoint is a template that the table has, "POST /rpc".
 	Endpoint string

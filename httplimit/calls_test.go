@@ -103,7 +103,8 @@ func TestBatchesCountByTheirParts(t *testing.T) {
 		{"/v1/%24batch", `{"requests":[{"id":1},{"id":2}]}`, 2, 200, "6"},
 	} {
 		w := s.post(step.target, strings.NewReader(step.text))
-		if w.Code != step.status || s.parts != step.parts || !strings.Contains(w.Header().Get("RateLimit"), "r="+step.left) {
+		if w.Code != step.status || s.parts != step.parts ||
+			!strings.Contains(w.Header().Get("RateLimit"), "r="+step.left) {
 			t.Errorf("%s %s: %d for %d parts, %s, want %d for %d and r=%s", step.target, step.text, w.Code, s.parts,
 				w.Header().Get("RateLimit"), step.status, step.parts, step.left)
 		}
@@ -152,8 +153,8 @@ func TestBatchesThatCannotBeCounted(t *testing.T) {
 			fault: body.Alike},
 		{name: "deep", text: strings.NewReader(strings.Repeat("[", 65)), status: 400, fault: body.Depth},
 		{name: "long", text: strings.NewReader(strings.Repeat(" ", 1000) + two), status: 413, fault: body.Long},
-		{name: "long, of unknown length", text: iotest.OneByteReader(strings.NewReader(strings.Repeat(" ", 1000) + two)),
-			status: 413, fault: body.Long},
+		{name: "long, of unknown length", status: 413, fault: body.Long,
+			text: iotest.OneByteReader(strings.NewReader(strings.Repeat(" ", 1000) + two))},
 		{name: "many", text: strings.NewReader("[1,2,3,4,5,6]"), status: 413, fault: body.Many},
 		{name: "broken off", text: io.MultiReader(strings.NewReader("[1,"), iotest.ErrReader(errors.New("left"))),
 			status: 400, fault: body.Unread},
@@ -202,21 +203,22 @@ func TestABatchThatDoesNotArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, "POST /rpc HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n[1,")
+	_, _ = io.WriteString(conn, "POST /rpc HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"+
+		"Content-Length: 9\r\n\r\n[1,")
 	answer, err := io.ReadAll(conn)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) || !bytes.HasPrefix(answer, []byte("HTTP/1.1 408 ")) {
 		t.Errorf("%q, %v, want 408", answer, err)
 	}
 }
 
-// TestWhatReachesTheAPIWasCounted: of random bodies, none that the API reads has more parts than were charged, by
-// whichever of two readings has more of them.
+// TestWhatReachesTheAPIWasCounted: of random bodies, none that the API reads has more parts than
+// were charged.
 func TestWhatReachesTheAPIWasCounted(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := limitedBatches(t, 1_000_000_000, nil)
-	pieces := []string{`"requests"`, `"Requests"`, `"\u0072equests"`, `:`, `[`, `]`, `{`, `}`, `,`, `1`, `{"id":1}`, `[1,2]`,
-		" ", "\n", "null", `"x":`, `,`, `[1,2,3`, `{"requests":[`, `]}`, "\ufeff", "//"}
+	pieces := []string{`"requests"`, `"Requests"`, `"\u0072equests"`, `:`, `[`, `]`, `{`, `}`, `,`, `1`,
+		`{"id":1}`, `[1,2]`, " ", "\n", "null", `"x":`, `,`, `[1,2,3`, `{"requests":[`, `]}`, "\ufeff", "//"}
 	passed := 0
 	for range race.Fewer(20000) {
 		var text []byte
@@ -240,8 +242,8 @@ func TestWhatReachesTheAPIWasCounted(t *testing.T) {
 	}
 }
 
-// readByAPI is how many requests an API may find in a body: one that ignores the case of names, and takes the last of
-// two.
+// readByAPI is how many requests an API may find in a body: one that ignores the case of names, and
+// takes the last of two.
 func readByAPI(text []byte) int {
 	var array []json.RawMessage
 	if json.Unmarshal(text, &array) == nil {
@@ -257,7 +259,8 @@ func TestCallsAreChecked(t *testing.T) {
 	_, err := httplimit.NewCalls(httplimit.CallOptions{Endpoints: table, Batches: []httplimit.Batch{
 		{Endpoint: "POST /nowhere"}, {Endpoint: "rpc", ReadTimeout: -1, Parts: body.Batch{MaxParts: -1}},
 	}})
-	for _, want := range []string{"batches[0] (POST /nowhere)", "batches[1] (rpc)", "MaxParts is -1", "ReadTimeout is"} {
+	for _, want := range []string{"batches[0] (POST /nowhere)", "batches[1] (rpc)", "MaxParts is -1",
+		"ReadTimeout is"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want it to say %q", err, want)
 		}

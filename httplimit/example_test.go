@@ -111,3 +111,40 @@ func ExampleNewIdentifiers() {
 	// 429
 	// 401
 }
+
+// A caller has three calls an hour, in whatever bodies.
+func ExampleCalls() {
+	api := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	lim, err := headgate.New(headgate.Options{
+		Rules: []string{"POST /rpc 3/h burst 3", "POST /v1/$batch 100/h", "default 20/s"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// begin: batches
+	calls, err := httplimit.NewCalls(httplimit.CallOptions{
+		Endpoints: lim.Endpoints(),
+		Batches: []httplimit.Batch{
+			{Endpoint: "POST /rpc"},
+			{Endpoint: "POST /v1/$batch", Parts: body.Batch{Name: "requests", MaxParts: 20}},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited := httplimit.Handler(lim, api, httplimit.Options{Calls: calls})
+	// end: batches
+
+	two, one := `[{"method":"a"},{"method":"b"}]`, `{"method":"a"}`
+	for _, text := range []string{two, two, one} {
+		r := httptest.NewRequest("POST", "/rpc", strings.NewReader(text))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		limited.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 429
+	// 200
+}

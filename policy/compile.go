@@ -27,6 +27,10 @@ type CompileOptions struct {
 	// reported.
 	Costs map[endpoint.ID]int64
 
+	// Parts is how many requests one of an endpoint may hold, where it is more than one. A
+	// batch that no burst holds is reported.
+	Parts map[endpoint.ID]int64
+
 	// Unseen are the subjects that this process cannot tell apart, because it
 	// knows no regions or reads no identifiers. Rules for them compile, with a
 	// warning.

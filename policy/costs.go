@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -79,6 +80,33 @@ func (c *review) checkCosts(i int, id RuleID, costs []endpointCost) {
 				burst = whole
 			}
 			c.rule(Error, i, "cost", field, number(burst), want)
+			return
+		}
+	}
+}
+
+// checkParts reports a rule whose burst does not hold the largest of the batches that may meet it.
+func (c *review) checkParts(i int, id RuleID, batches []endpoint.ID) {
+	s := c.set
+	r := &s.rows[id]
+	_, what := r.subject.Counts()
+	if what == CountsUnderWay || !s.live(r, c.wall) || c.problems.full("batch_above_burst") {
+		return
+	}
+	burst := s.limits[r.limit].Burst
+	for _, ep := range batches {
+		parts, cost := c.o.Parts[ep], s.Cost(ep)
+		if what == CountsRequests {
+			cost = min(cost, 1)
+		}
+		if cost > 0 && cost <= burst && parts > burst/cost && parts <= math.MaxInt64/cost && c.reaches(ep, r) {
+			field := "burst"
+			if !s.limits[r.limit].Algorithm.Drains() {
+				field = "limit"
+			}
+			c.rule(Note, i, "batch_above_burst", field, number(burst), fmt.Sprintf(
+				"%d or more, what %d requests in one of %s cost; or fewer of them in one", parts*cost, parts,
+				s.endpointText(uint32(ep))))
 			return
 		}
 	}

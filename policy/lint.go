@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -404,12 +405,13 @@ func (c *review) check() {
 			Field: "UNKNOWN", Value: "missing",
 			Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`}, UnknownEndpoint)
 	}
-	costs := c.readCosts()
+	costs, batches := c.readCosts(), slices.Sorted(maps.Keys(c.o.Parts))
 	all := c.allForTenants()
 	for i := range c.rows {
 		if g := &c.groups[c.grouped[i]]; g.count > 0 {
 			id := c.placed(i)
 			c.checkCosts(int(c.indexes[i]), id, costs)
+			c.checkParts(int(c.indexes[i]), id, batches)
 			c.checkVoid(int(c.indexes[i]), id, all)
 			c.checkPathAlone(int(c.indexes[i]), id)
 			c.checkCounted(int(c.indexes[i]), id)

@@ -122,3 +122,38 @@ func TestCostsOfALeasedBurst(t *testing.T) {
 		}
 	}
 }
+
+// A batch that no burst holds is refused however long its caller waits.
+func TestBatchesAboveABurst(t *testing.T) {
+	endpoints := table(t, "GET /v1/items", "POST /v1/batch")
+	batch := lookup(t, endpoints, "POST /v1/batch")
+	for _, c := range []struct {
+		rule  policy.Rule
+		cost  int64
+		found bool
+	}{
+		{policy.Rule{Endpoint: "POST /v1/batch", Limit: 50, Burst: 100}, 1, false},
+		{policy.Rule{Endpoint: "POST /v1/batch", Limit: 50, Burst: 99}, 1, true},
+		{policy.Rule{Endpoint: "POST /v1/batch", Limit: 50, Burst: 299}, 3, true},
+		{policy.Rule{Endpoint: "POST /v1/batch", Limit: 50, Burst: 300}, 3, false},
+		{policy.Rule{Endpoint: "POST /v1/batch", Limit: 50, Burst: 100,
+			Subject: policy.SubjectPrincipal.Counting(policy.CountsRequests)}, 3, false},
+		{policy.Rule{Endpoint: "POST /v1/batch", Limit: 50,
+			Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay)}, 1, false},
+		{policy.Rule{Endpoint: "GET /v1/items", Limit: 50}, 1, false},
+		{policy.Rule{Endpoint: policy.All, Limit: 50, Burst: 99}, 1, true},
+	} {
+		_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
+			c.rule, {Endpoint: policy.Default, Limit: 1000}, {Endpoint: policy.UnknownEndpoint, Limit: 1000},
+		}}, policy.CompileOptions{
+			Endpoints: endpoints, Parts: map[endpoint.ID]int64{batch: 100}, Costs: map[endpoint.ID]int64{batch: c.cost},
+		})
+		if err := problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Contains(problems.String(), "what 100 requests in one of POST /v1/batch cost")
+		if got != c.found {
+			t.Errorf("%+v, cost %d: %v, want a note: %v", c.rule, c.cost, problems, c.found)
+		}
+	}
+}

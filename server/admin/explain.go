@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
+	"strconv"
 	"strings"
 
 	"github.com/headgate-io/headgate"
@@ -30,6 +31,9 @@ type ExplainRequest struct {
 	Project string `json:"project,omitempty"`
 
 	Identifier string `json:"identifier,omitempty"`
+
+	// Parts is how many requests it holds, for a batch. Default 1.
+	Parts int64 `json:"parts,omitempty"`
 }
 
 // Check names every field at fault.
@@ -50,6 +54,9 @@ func (e *ExplainRequest) Check() error {
 	if _, err := netip.ParseAddr(e.Peer); err != nil {
 		wrong("peer", e.Peer, "an IP address")
 	}
+	if e.Parts < 0 {
+		wrong("parts", strconv.FormatInt(e.Parts, 10), "how many requests it holds, or nothing for 1")
+	}
 	if e.Project != "" && e.User == "" {
 		wrong("project", e.Project, "a user beside it: without one it comes with the credential")
 	}
@@ -69,6 +76,7 @@ func (e *ExplainRequest) Request() headgate.Request {
 		Peer:       peer,
 		Header:     header(e.Header),
 		Identifier: e.Identifier,
+		Parts:      e.Parts,
 	}
 	if e.User != "" {
 		r.User = &identity.User{ID: e.User, Project: e.Project}
@@ -101,10 +109,17 @@ func header(lines []string) http.Header {
 func readExplain(w http.ResponseWriter, r *http.Request) (ExplainRequest, error) {
 	if r.Method != http.MethodPost {
 		query := r.URL.Query()
+		parts := int64(0)
+		if text := query.Get("parts"); text != "" {
+			var err error
+			if parts, err = strconv.ParseInt(text, 10, 64); err != nil {
+				parts = -1 // which Check says
+			}
+		}
 		return ExplainRequest{
 			Method: query.Get("method"), Target: query.Get("target"), Peer: query.Get("peer"),
 			Header: query["header"], User: query.Get("user"), Project: query.Get("project"),
-			Identifier: query.Get("identifier"),
+			Identifier: query.Get("identifier"), Parts: parts,
 		}, nil
 	}
 	var e ExplainRequest

@@ -1,10 +1,13 @@
 package attack
 
 import (
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/headgate-io/headgate/identity"
@@ -30,6 +33,9 @@ type Attack struct {
 	// others by its answer: what it does not read as the credential is the request of somebody
 	// else.
 	Doubtful []Family
+
+	// Parts is how many requests each of its requests holds, for an API that takes batches; 0 is one.
+	Parts int
 
 	// Roams says that every request is to come from another address of this machine. Only loopback has several.
 	Roams bool
@@ -99,6 +105,58 @@ var Parameters = Attack{
 		r.Target = Fill(r.Target, fmt.Sprint(2+i))
 		return r
 	}}},
+}
+
+// Batches sends ten requests in one body; for endpoints that are asked with one (Plan.Body).
+var Batches = Attack{
+	Name: "batches", Claim: "ten requests in one body",
+	Fix: "count what a body holds, and refuse what cannot be counted; or refuse bodies with more than one. An API " +
+		"that takes no batches should not answer them as it answers one request",
+	Parts:    batched,
+	Families: batches(),
+}
+
+// batched is how many requests a batch holds.
+const batched = 10
+
+func batches() []Family {
+	one := func(name string, change func(r Request, array string) Request) Family {
+		return Family{name, func(r Request, _ int) Request {
+			return change(r, "["+strings.Repeat(r.Body+",", batched-1)+r.Body+"]")
+		}}
+	}
+	body := func(format string) func(Request, string) Request {
+		return func(r Request, array string) Request {
+			r.Body = fmt.Sprintf(format, array)
+			return r
+		}
+	}
+	return []Family{
+		one("an array", body("%s")),
+		one("an array in an array", body("[%s]")),
+		one("an array behind a byte order mark", body("\ufeff%s")),
+		one("requests of an object", body(`{"requests":%s}`)),
+		one("requests of an object, twice", body(`{"requests":[],"requests":%s}`)),
+		one("an array, compressed", func(r Request, array string) Request {
+			r.Body = compressed(array)
+			return r.With(Field{"Content-Encoding", "gzip"})
+		}),
+		one("an array, as text", func(r Request, array string) Request {
+			r.Body = array
+			r.Header = slices.DeleteFunc(slices.Clone(r.Header), isContentType)
+			return r.With(Field{"Content-Type", "text/plain"})
+		}),
+	}
+}
+
+func isContentType(f Field) bool { return strings.EqualFold(f.Name, "Content-Type") }
+
+func compressed(text string) string {
+	var b strings.Builder
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, text) // to memory
+	_ = w.Close()
+	return b.String()
 }
 
 // Fill puts a value in place of every {name} of a target.

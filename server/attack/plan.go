@@ -3,6 +3,7 @@ package attack
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,6 +28,10 @@ type Plan struct {
 	// Header is sent with every request. With a valid credential in it the attacks are those of somebody who has one.
 	Header []Field
 
+	// Body is sent with every request, as JSON unless Header says otherwise. With it, bodies that hold several are
+	// tried too.
+	Body string
+
 	// Agent is the User-Agent.
 	Agent string
 }
@@ -36,6 +41,8 @@ const (
 	MaxRequests = 50_000
 	MaxRate     = 1000
 	MaxDuration = 10 * time.Minute
+
+	maxBody = 64 << 10
 )
 
 // Check finds everything that is wrong with a plan, in the words of the command's flags.
@@ -60,6 +67,7 @@ func (p Plan) Check() error {
 	for _, status := range p.limited() {
 		want(status >= 400 && status <= 599, "--limited-status is %d, want 400 to 599", status)
 	}
+	want(len(p.Body) <= maxBody, "--body has %d bytes, want %d at most", len(p.Body), maxBody)
 	for _, f := range p.Header {
 		want(validMethod(f.Name) && !strings.ContainsAny(f.Value, "\r\n\x00"), "--header is %q, want NAME: VALUE",
 			f.Name+": "+f.Value)
@@ -99,7 +107,11 @@ func (p Plan) enough() string {
 // request is the plain one.
 func (p Plan) request() Request {
 	method, target, _ := strings.Cut(p.Endpoint, " ")
-	return Request{Method: method, Target: strings.TrimSpace(target)}.With(p.Header...)
+	r := Request{Method: method, Target: strings.TrimSpace(target), Body: p.Body}.With(p.Header...)
+	if p.Body != "" && !slices.ContainsFunc(r.Header, isContentType) {
+		r = r.With(Field{"Content-Type", "application/json"})
+	}
+	return r
 }
 
 // Attacks are those that the plan runs, in this order. Somebody who has a valid credential tries
@@ -114,6 +126,9 @@ func (p Plan) Attacks() []Attack {
 	list = append(list, Unknown)
 	if r := p.request(); Fill(r.Target, "") != r.Target {
 		list = append(list, Parameters)
+	}
+	if p.Body != "" {
+		list = append(list, Batches)
 	}
 	return list
 }

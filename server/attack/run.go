@@ -30,7 +30,7 @@ type Finding struct {
 	Verdict Verdict `json:"verdict"`
 
 	Sent     int     `json:"sent"`     // requests
-	Admitted int     `json:"admitted"` // of them
+	Admitted int     `json:"admitted"` // of them; each part of a batch is one
 	Envelope float64 `json:"envelope"` // the most that the limit admits in Seconds
 	Beyond   int64   `json:"beyond"`   // requests above the envelope of the interval in which most were
 	Seconds  float64 `json:"seconds"`  // from the first sending to the last answer
@@ -330,8 +330,8 @@ func judge(a Attack, shots []shot, p Plan, usual int) Finding {
 		}
 		byFamily[s.family].Sent++
 		if admitted(a, s.status, p.limited(), usual) {
-			spans = append(spans, s.span)
-			byFamily[s.family].Admitted++
+			spans = append(spans, slices.Repeat([]Span{s.span}, max(1, a.Parts))...)
+			byFamily[s.family].Admitted += max(1, a.Parts)
 		}
 	}
 	took := Took(all)
@@ -366,7 +366,7 @@ func admitted(a Attack, status int, limited []int, usual int) bool {
 		return false
 	}
 	switch a.Name {
-	case Spelling.Name, Parameters.Name, credentialName, claimedName:
+	case Spelling.Name, Parameters.Name, Batches.Name, credentialName, claimedName:
 		// any other answer says that this is not the resource, or that the credential was not read
 		return status == usual
 	case Unknown.Name:

@@ -3,6 +3,7 @@ package attack_test
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -376,5 +377,48 @@ func TestCheck(t *testing.T) {
 	p.Header = []attack.Field{{Name: "authorization", Value: "Bearer x"}}
 	if err := p.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRunFindsBatches: an API that takes ten requests in one, behind a limiter that counts one, and
+// behind one that reads what it counts.
+func TestRunFindsBatches(t *testing.T) {
+	for name, c := range map[string]struct {
+		counts func(text []byte) int
+		want   attack.Verdict
+	}{
+		"one": {func([]byte) int { return 1 }, attack.Widened},
+		"each": {func(text []byte) int {
+			var array []json.RawMessage
+			if json.Unmarshal(text, &array) != nil {
+				return 1
+			}
+			return len(array)
+		}, attack.Held},
+	} {
+		l := newLimiter(peer)
+		site := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, _ := io.ReadAll(r.Body)
+			if text[0] != '[' && string(text) != `{"id":1}` || text[1] == '[' ||
+				r.Header.Get("Content-Type") != "application/json" {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			for range c.counts(text) {
+				if !l.take(peer(r)) {
+					w.WriteHeader(http.StatusTooManyRequests)
+					return
+				}
+			}
+		}))
+		p := plan()
+		p.Endpoint, p.Body, p.Requests = "POST /v1/items/1", `{"id":1}`, 700
+		// The budget is gone after the plain requests, so what is seen is what is admitted as it fills.
+		p.Limit = attack.Limit{Requests: 100, Per: time.Second, Burst: 10}
+		l.limit = p.Limit
+		found, err := attack.Run(t.Context(), site, p, func(attack.Finding) {})
+		if err != nil || verdictOf(found, "batches") != c.want {
+			t.Errorf("a limiter that counts %s: %+v, %v, want %s", name, found, err, c.want)
+		}
 	}
 }

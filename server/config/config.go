@@ -220,6 +220,10 @@ type Config struct {
 	// Default none: no body is read.
 	LanguageModels []LanguageModel `yaml:"language_models"`
 
+	// Batches are the endpoints whose bodies may hold many requests, as those of JSON-RPC do. Default none: every
+	// request is one, and no body is read.
+	Batches []Batch `yaml:"batches"`
+
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
@@ -460,6 +464,7 @@ func (c *Config) check(check *checker) {
 	check.settle(c.Settle)
 	check.identifiers(c.Identifiers)
 	check.languageModels(c.LanguageModels)
+	check.batches(c)
 	check.tokens(c.Tokens)
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)

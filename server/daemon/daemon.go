@@ -261,7 +261,7 @@ func (d *Daemon) limit(c *config.Config) httplimit.Options {
 	o := fields(c.Headers)
 	o.Methods = func(target string) []string { return d.parts.limiter.Endpoints().Allowed(target) }
 	o.Reserve = settlement(c.Settle, d.log)
-	o.Identifiers, o.Meters = d.parts.identifiers, d.parts.models.meters
+	o.Identifiers, o.Calls, o.Meters = d.parts.identifiers, d.parts.calls, d.parts.models.meters
 	o.MaxWait = longestWait(c.MaxWait)
 	return o
 }

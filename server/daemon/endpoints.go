@@ -44,7 +44,7 @@ func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 		o.Claims = c.Tokens.Claims
 	}
 	if r != nil {
-		o.Endpoints, o.Costs, o.Identified = r.Table, r.Costs, r.Identified
+		o.Endpoints, o.Costs, o.Identified, o.Parts = r.Table, r.Costs, r.Identified, r.Parts
 	}
 	return o
 }
@@ -57,7 +57,8 @@ type Registry struct {
 	CountWhen  map[string]*policy.Statuses  // by template
 	WebSockets map[string]gateway.WebSocket // by the template that opens them
 	Streams    map[string]gateway.Stream    // by the template of the method
-	Identified []endpoint.ID                // where bodies are read
+	Identified []endpoint.ID                // where bodies are read for identifiers
+	Parts      map[endpoint.ID]int64        // how many requests one may hold, where it may be several
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
 	Warnings []openapi.Warning
@@ -128,8 +129,9 @@ func Endpoints(c config.Config) (*Registry, error) {
 	costs, err1 := costs(table, c.Costs)
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
-	return &Registry{operations, table, costs, counts, sockets, streams, reads, warnings},
-		errors.Join(err1, err2, err3, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+	most, err4 := largest(c, table)
+	return &Registry{operations, table, costs, counts, sockets, streams, reads, most, warnings},
+		errors.Join(err1, err2, err3, err4, keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
 }
 
 // asked are the endpoints that API servers of Kubernetes ask about.
@@ -217,15 +219,9 @@ func costs(table *endpoint.Table, written map[string]int64) (map[endpoint.ID]int
 	found := make(map[endpoint.ID]int64, len(written))
 	var faults []error
 	for text, cost := range written {
-		template, err := endpoint.ParseTemplate(text)
+		id, err := lookup(table, "costs", text)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("costs: %w", err))
-			continue
-		}
-		id, ok := table.Lookup(template)
-		if !ok {
-			faults = append(faults, fmt.Errorf("costs: endpoint is %q, want one that the registry has%s", text,
-				closest(table, template)))
+			faults = append(faults, err)
 			continue
 		}
 		found[id] = cost
@@ -238,15 +234,9 @@ func countWhen(table *endpoint.Table, written map[string][]config.Status) (map[s
 	found := make(map[string]*policy.Statuses, len(written))
 	var faults []error
 	for text, statuses := range written {
-		template, err := endpoint.ParseTemplate(text)
+		id, err := lookup(table, "count_when", text)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("count_when: %w", err))
-			continue
-		}
-		id, ok := table.Lookup(template)
-		if !ok {
-			faults = append(faults, fmt.Errorf("count_when: endpoint is %q, want one that the registry has%s", text,
-				closest(table, template)))
+			faults = append(faults, err)
 			continue
 		}
 		counted, err := config.Statuses(statuses)

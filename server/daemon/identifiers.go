@@ -54,15 +54,9 @@ func identified(c config.Config, table *endpoint.Table) ([]endpoint.ID, error) {
 	var ids []endpoint.ID
 	var faults []error
 	for n, i := range c.Identifiers {
-		template, err := endpoint.ParseTemplate(i.Endpoint)
+		id, err := lookup(table, fmt.Sprintf("identifiers[%d]", n), i.Endpoint)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("identifiers[%d]: %w", n, err))
-			continue
-		}
-		id, ok := table.Lookup(template)
-		if !ok {
-			faults = append(faults, fmt.Errorf("identifiers[%d]: endpoint is %q, want one that the registry has%s", n,
-				i.Endpoint, closest(table, template)))
+			faults = append(faults, err)
 			continue
 		}
 		ids = append(ids, id)

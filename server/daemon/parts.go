@@ -59,6 +59,7 @@ type parts struct {
 
 	traces      *part[trace.Tracer]
 	identifiers *httplimit.Identifiers
+	calls       *httplimit.Calls
 	models      *models
 	kept        *kept        // nil if buckets begin full
 	keptUsage   *keptUsage   // nil if usage is forgotten
@@ -183,6 +184,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.identifiers, err = httplimit.NewIdentifiers(read); err != nil {
 		return nil, err
 	}
+	if p.calls, err = httplimit.NewCalls(callOptions(c, l.registry.Table)); err != nil {
+		return nil, err
+	}
 	if p.models, err = newModels(c, l.registry.Table); err != nil {
 		return nil, err
 	}
@@ -234,6 +238,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() },
 		Version:      o.Version,
 		Identifiers:  p.identifiers.Faults,
+		Calls:        p.calls.Faults,
 		Regions:      p.regions.status,
 		Descriptors:  p.descriptors.reporter(),
 		Quotas:       p.descriptors.lent(),

@@ -273,8 +273,8 @@ func (d *Daemon) reloadTokens(ctx context.Context, before, l *loaded) error {
 // listener, regions and balancers. use puts it in force.
 func (d *Daemon) prepareAround(l *loaded) (use func(), err error) {
 	p, c := d.parts, &l.conf
-	var uses [6]func()
-	var errs [7]error
+	var uses [7]func()
+	var errs [8]error
 	read, err := identifierOptions(l.conf, l.registry.Table, d.log)
 	if err != nil {
 		return nil, err
@@ -285,7 +285,8 @@ func (d *Daemon) prepareAround(l *loaded) (use func(), err error) {
 	uses[3], errs[3] = p.regions.prepare(c.RegionFiles)
 	uses[4], errs[4] = d.prepareBalancers(c.ProxyProtocol)
 	uses[5], errs[5] = p.models.prepare(l.conf, l.registry.Table)
-	l.access, errs[6] = adminAccess(c)
+	uses[6], errs[6] = p.calls.Prepare(callOptions(l.conf, l.registry.Table))
+	l.access, errs[7] = adminAccess(c)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -324,6 +325,7 @@ func sameRules(a, b *loaded) bool {
 	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
+		maps.Equal(a.registry.Parts, b.registry.Parts) &&
 		slices.Equal(
 			a.compile.Unseen,
 			b.compile.Unseen,

@@ -102,6 +102,9 @@ var (
 		"Buckets evicted to make room: full ones lose nothing, the debt of the others is remembered.", "state")
 	descIdentifiers = describe("identifiers_total",
 		"Requests to endpoints whose bodies are read, by whether an identifier was found: none is no fault.", "fault")
+	descCalls = describe("calls_total",
+		"Requests to endpoints whose bodies hold requests, by whether these could be counted: none is no fault.",
+		"fault")
 )
 
 func (g *gauges) write(out series) {
@@ -186,6 +189,7 @@ func (g *gauges) write(out series) {
 	g.addresses(out)
 	for fault := range body.Fault(body.Faults) {
 		out.count(descIdentifiers, g.options.Identifiers(fault), fault.String())
+		out.count(descCalls, g.options.Calls(fault), fault.String())
 	}
 	for reason, n := range g.options.Rejections() {
 		out.count(descRejected, n, reason.Code())

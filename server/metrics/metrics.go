@@ -79,6 +79,9 @@ type Options struct {
 	// body was read it says 0 of all.
 	Identifiers func(body.Fault) uint64
 
+	// Calls tells the same of bodies that hold requests.
+	Calls func(body.Fault) uint64
+
 	// Holds tells what clients hold of each listener. Nil: nothing listens.
 	Holds func() map[string]hold.Stats
 

@@ -38,6 +38,8 @@ has one: it is sent beside made-up credentials, repeated, in other spellings, wi
 headers that claim other addresses, and on loopback from 64 addresses. All that is
 admitted together must not exceed the credential's own limit.
 
+With a --body, bodies that hold ten of it are tried as well: each counts as ten.
+
 Only loopback is attacked, and hosts that you name with --i-own-this-host: other
 people's servers are not yours to try. No redirect is followed, no other host is
 contacted, and the run ends by itself. Whatever is not answered with 429 (or a
@@ -86,6 +88,8 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 	flags.IntSliceVar(&plan.Limited, "limited-status", []int{429}, "status by which the limiter says no (repeatable)")
 	flags.StringArrayVar(&header, "header", nil,
 		"header of every request, as 'Name: value', such as a valid credential (repeatable)")
+	flags.StringVar(&plan.Body, "body", "",
+		"body of every request, JSON by default; bodies that hold ten of it are tried too")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

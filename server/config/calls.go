@@ -1,0 +1,66 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate-io/headgate/body"
+)
+
+// Batch is one endpoint whose requests may hold many, which cost and count as many as they hold. A body whose parts
+// cannot be counted is refused. Endpoint is required.
+type Batch struct {
+	// Endpoint is one that the registry has: "POST /rpc".
+	Endpoint string `yaml:"endpoint"`
+
+	// Field is the field of an object in whose array the requests are, requests for $batch of OData; also a path,
+	// "data.requests". Default none: the body is an array, or one request.
+	Field string `yaml:"field"`
+
+	// Batches says what happens to a body that holds more than one: count (default), or refuse.
+	Batches string `yaml:"batches"`
+
+	// MaxParts is how many there may be. Default 100.
+	MaxParts int `yaml:"max_parts"`
+
+	// MaxBytes is the longest body that is read. Default 1MiB.
+	MaxBytes Bytes `yaml:"max_bytes"`
+
+	// ReadTimeout is how long that may take to arrive. Default 10s.
+	ReadTimeout time.Duration `yaml:"read_timeout"`
+}
+
+// Parts is where they are, as package body has it.
+func (b Batch) Parts() body.Batch {
+	return body.Batch{Name: b.Field, MaxParts: b.MaxParts, MaxBytes: int(b.MaxBytes)}
+}
+
+// batches checks the list and fills in what its entries leave out; whether the registry has the endpoints is found when
+// it is built.
+func (c *checker) batches(conf *Config) {
+	for n := range conf.Batches {
+		b := &conf.Batches[n]
+		field := func(name string) string { return fmt.Sprintf("batches[%d].%s", n, name) }
+		c.text(field("endpoint"), b.Endpoint, "an endpoint such as POST /rpc")
+		if slices.ContainsFunc(conf.Batches[:n], func(o Batch) bool { return o.Endpoint == b.Endpoint }) {
+			c.wrong(field("endpoint"), b.Endpoint, "each endpoint once")
+		}
+		fill(&b.Batches, "count")
+		fill(&b.MaxParts, body.DefaultParts)
+		fill(&b.MaxBytes, body.DefaultBatchBytes)
+		fill(&b.ReadTimeout, 10*time.Second)
+		c.oneOf(field("batches"), b.Batches, "count", "refuse")
+		c.between(field("max_parts"), int64(b.MaxParts), 1, body.MostParts)
+		c.between(field("max_bytes"), int64(b.MaxBytes), 64, body.MostBatchBytes)
+		c.duration(field("read_timeout"), b.ReadTimeout, time.Millisecond, 10*time.Minute)
+		if _, err := body.NewCounter(body.Batch{Name: b.Field}); err != nil {
+			c.wrong(field("field"), b.Field, "the name of a field such as requests, or a path of up to 4 such as "+
+				"data.requests")
+		}
+	}
+	if len(conf.Batches) > 0 && !conf.Gateway() {
+		c.wrong("batches", fmt.Sprintf("%d endpoints", len(conf.Batches)),
+			"nothing: with listen none, no body is seen; say what a request costs where it is asked about")
+	}
+}
