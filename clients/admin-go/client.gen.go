@@ -2157,6 +2157,9 @@ type ExplainByQueryParams struct {
 	// Project Of that user.
 	Project    *string `form:"project,omitempty" json:"project,omitempty"`
 	Identifier *string `form:"identifier,omitempty" json:"identifier,omitempty"`
+
+	// Parts How many requests it holds, for a batch.
+	Parts *int64 `form:"parts,omitempty" json:"parts,omitempty"`
 }
 
 // ExplainJSONBody defines parameters for Explain.
@@ -2165,6 +2168,9 @@ type ExplainJSONBody struct {
 	Header     *[]string `json:"header,omitempty"`
 	Identifier *string   `json:"identifier,omitempty"`
 	Method     string    `json:"method"`
+
+	// Parts How many requests it holds, for a batch.
+	Parts *int64 `json:"parts,omitempty"`
 
 	// Peer Address it comes from.
 	Peer *string `json:"peer,omitempty"`
@@ -5447,6 +5453,18 @@ func NewExplainByQueryRequest(server string, params *ExplainByQueryParams) (*htt
 		if params.Identifier != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "identifier", *params.Identifier, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Parts != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parts", *params.Parts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

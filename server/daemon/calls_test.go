@@ -37,8 +37,8 @@ func TestBatchesAreCounted(t *testing.T) {
 				got.Store("")
 				framing := fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text)
 				if chunked {
-					framing = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n1\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", text[:1],
-						len(text)-1, text[1:])
+					framing = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n1\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
+						text[:1], len(text)-1, text[1:])
 				}
 				status, _ := answerTo(t, r.gate,
 					"POST /v1/items HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+framing)
@@ -72,7 +72,8 @@ func TestBatchesAreCounted(t *testing.T) {
 				}
 			}
 			if _, page := call(t, "GET", r.admin+"/metrics", ""); !strings.Contains(page,
-				`headgate_calls_total{fault="many"} 2`) || !strings.Contains(page, `headgate_calls_total{fault="none"} 8`) {
+				`headgate_calls_total{fault="many"} 2`) ||
+				!strings.Contains(page, `headgate_calls_total{fault="none"} 8`) {
 				t.Error("the metrics do not tell of two bodies that held too many, and eight that were counted")
 			}
 			r.reloadsTo(t, "batches", func(c *config.Config) {
