@@ -29,7 +29,7 @@ var inFlight = []Mutant{
 // perRequest are bugs of limits on requests beside those on what they cost.
 var perRequest = []Mutant{
 	{Name: "charge: a limit on requests takes what they cost", File: "charge/charge.go",
-		Old: "one: terms.Concurrent || terms.PerRequest}", New: "one: terms.Concurrent}",
+		Old: "return max(1, p.Parts)", New: "return 0",
 		Why: "a caller with large requests has fewer of them than the rule says"},
 	{Name: "charge: a guard of a larger tier takes what a request costs", File: "charge/guard.go",
 		Old: "Cost:   own.Cost,", New: "Cost:   p.Cost,",
@@ -38,9 +38,18 @@ var perRequest = []Mutant{
 		Old: "moves)-1]), Cost: own.Cost,", New: "moves)-1]), Cost: p.Cost,",
 		Why: "whose project moves is refused too early"},
 	{Name: "charge: a request that cost nothing is none", File: "charge/receipt.go",
-		Old: "if it.one && !s.Void {", New: "if it.one && s.Actual > 0 {",
+		Old: "if it.fixed && !s.Void {", New: "if it.fixed && s.Actual > 0 {",
 		Why: "requests whose answers cost nothing are unlimited"},
 	{Name: "charge: more for a request counts as another", File: "charge/charge.go",
 		Old: "|| terms.PerRequest && p.Further", New: "",
 		Why: "a long answer uses up its caller's requests"},
+	{Name: "charge: a batch is one request", File: "charge/charge.go",
+		Old: "return max(1, p.Parts)", New: "return 1",
+		Why: "a caller has as many requests as its bodies hold"},
+	{Name: "headgate: a batch costs what one request does", File: "trip.go",
+		Old: "p.Cost = times(p.Cost, p.Parts)", New: "p.Cost = times(p.Cost, 1)",
+		Why: "a caller has as many requests as its bodies hold"},
+	{Name: "body: an array within a batch is one part", File: "body/batch.go",
+		Old: "if part && (c == '{' || empty) {", New: "if part {",
+		Why: "an API that flattens arrays does more than was counted"},
 }
