@@ -182,23 +182,14 @@ func (s *site) start() error {
 	} {
 		made := proxy{name: own.name}
 		for _, refuses := range []bool{false, true} {
-			dir, limit := s.folder(fmt.Sprint("headgate", i, refuses)), "1000000"
+			limit := "1000000"
 			if refuses {
 				limit = "1"
 			}
-			if err := errors.Join(
-				os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\n"), 0o644),
-				os.WriteFile(filepath.Join(dir, "headgate.yaml"),
-					[]byte("upstream: http://"+api.At+"\n"+own.setting+"\nroutes: [routes.txt]\n"), 0o644),
-				harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
-			); err != nil {
-				return err
-			}
-			g, err := harness.Start(dir, "--config", "headgate.yaml")
+			g, err := s.headgate(fmt.Sprint("headgate", i, refuses), api.At, own.setting, limit)
 			if err != nil {
 				return err
 			}
-			s.gates = append(s.gates, g)
 			at := strings.TrimPrefix(g.URL, "http://")
 			if refuses {
 				made.refuses, made.denyPID = at, g.PID()
@@ -214,6 +205,24 @@ func (s *site) start() error {
 		}
 	}
 	return nil
+}
+
+// headgate starts one with a setting and a limit before an API.
+func (s *site) headgate(name, api, setting, limit string) (*harness.Gateway, error) {
+	dir := s.folder(name)
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "headgate.yaml"),
+			[]byte("upstream: http://"+api+"\n"+setting+"\nroutes: [routes.txt]\n"), 0o644),
+		harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
+	); err != nil {
+		return nil, err
+	}
+	g, err := harness.Start(dir, "--config", "headgate.yaml")
+	if err == nil {
+		s.gates = append(s.gates, g)
+	}
+	return g, err
 }
 
 func (s *site) folder(name string) string {

@@ -3,8 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
+
+	"github.com/headgate-io/headgate/eval/peers"
 )
 
 // Every proxy is started, and passes on and refuses what it should: each has a figure for each load.
@@ -24,6 +31,58 @@ func TestEveryProxy(t *testing.T) {
 			t.Errorf("%s has %d rows with figures, want %d:\n%s", name, rows, len(loads), out.String())
 		}
 	}
+}
+
+// For a request that is admitted the kernel is asked for two writes, and for a read of what each side says. One more
+// read finds that a client has said nothing yet; the one that would find so of the server is saved.
+func TestReadsAndWrites(t *testing.T) {
+	s := &site{dir: t.TempDir()}
+	t.Cleanup(s.close)
+	api, err := peers.API(s.folder("api"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.servers = append(s.servers, api)
+	g, err := s.headgate("headgate", api.At, "engine: fast", "1000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	readsBefore, writesBefore := calls(t, g.PID())
+	const requests = 2000
+	for range requests {
+		if _, err := io.WriteString(conn, "GET /v1/items/7 HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if status, err := readAnswer(in); status != http.StatusOK || err != nil {
+			t.Fatal(status, err)
+		}
+	}
+	reads, writes := calls(t, g.PID())
+	if reads -= readsBefore; float64(reads) > 3.1*requests {
+		t.Errorf("%d reads for %d requests, want 3.1 for one at most", reads, requests)
+	}
+	if writes -= writesBefore; float64(writes) > 2.1*requests {
+		t.Errorf("%d writes for %d requests, want 2.1 for one at most", writes, requests)
+	}
+}
+
+// calls is how often a process has called read and write, or what is like them for files and sockets.
+func calls(t *testing.T, pid int) (reads, writes int) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err == nil {
+		_, rest, _ := strings.Cut(string(text), "syscr:")
+		_, err = fmt.Sscanf(rest, "%d\nsyscw: %d", &reads, &writes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reads, writes
 }
 
 func TestNonsense(t *testing.T) {

@@ -15,8 +15,10 @@ type conn struct {
 	server *server
 	secure *tls.Conn       // nil without TLS
 	raw    syscall.RawConn // nil where nobody can look
+	plain  bool            // nothing stands between Conn and raw
 	peek   func(fd uintptr) bool
 	silent bool // what the last peek found: open, and nothing to read
+	turn   turn
 
 	buf    []byte // read and not used: buf[r:w]; nil while idle
 	r, w   int
@@ -36,7 +38,11 @@ func newConn(c net.Conn, s *server) *conn {
 	if under, ok := c.(syscall.Conn); ok {
 		made.raw, _ = under.SyscallConn()
 	}
-	made.peek = made.look
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		made.plain = looks && made.raw != nil && made.secure == nil
+	}
+	made.peek, made.turn.take = made.look, made.takeTurn
 	return made
 }
 
@@ -109,6 +115,41 @@ func (c *conn) quiet() (quiet, moved bool) {
 		return c.raw.Read(c.peek) == nil && c.silent, true
 	}
 	return true, true
+}
+
+// turn is a request that is short enough for one write, and the wait for its answer.
+type turn struct {
+	take   func(fd uintptr) bool
+	text   []byte
+	sent   int // bytes of text
+	failed error
+	began  bool // the server was silent, and text was sent
+}
+
+// ask sends text to a server that is silent, and waits until it says something or the deadline is over, which the next
+// Read tells. A Write and a Read do the same, but for a Read each time that finds nothing yet.
+func (c *conn) ask(text []byte) error {
+	c.turn = turn{take: c.turn.take, text: text}
+	err := c.raw.Read(c.turn.take)
+	t := c.turn
+	c.turn.text = nil
+	switch {
+	case !t.began && c.reused:
+		return errStale
+	case !t.began: // whoever speaks before it is asked says what is no answer; the head's reader finds out
+		t.sent, t.failed = 0, nil
+	case t.sent == 0 && t.failed != nil && c.reused:
+		return errStale
+	case t.failed != nil:
+		return t.failed
+	case err != nil && !isTimeout(err):
+		return err
+	}
+	if t.sent < len(text) {
+		_, err := c.Conn.Write(text[t.sent:])
+		return err
+	}
+	return nil
 }
 
 // past is a deadline that is over.

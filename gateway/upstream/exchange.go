@@ -169,6 +169,9 @@ func (a *Answer) send(q *Request) error {
 		until = a.began.Add(a.pool.o.HeaderTimeout)
 	}
 	err := c.Conn.SetReadDeadline(until)
+	if err == nil && short && c.plain {
+		return c.ask(q.Head)
+	}
 	if err == nil && c.reused {
 		quiet, moved := c.quiet()
 		if !quiet {

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -232,6 +236,56 @@ func TestWhatIsSaidUnasked(t *testing.T) {
 }
 
 // A connection that dies under a request is why a safe request is sent again, once, and no other one.
+// Whenever an answer's pieces and the end of its connection come, nobody waits for what is there already: over TCP and
+// Unix sockets, on connections that are new, kept, and just closed.
+func TestPiecesAndEndsAtAnyMoment(t *testing.T) {
+	for network, address := range map[string]string{
+		"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "server.sock"),
+	} {
+		var n atomic.Uint64
+		o := serveOn(t, network, address, func(c net.Conn, _ *bufio.Reader, head string) bool {
+			rng := rand.New(rand.NewPCG(n.Add(1), 0))
+			target := strings.Fields(head)[1]
+			text := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(target), target)
+			for text != "" {
+				piece := len(text)
+				if rng.IntN(2) == 0 {
+					piece = 1 + rng.IntN(len(text))
+				}
+				if _, err := io.WriteString(c, text[:piece]); err != nil {
+					return false
+				}
+				text = text[piece:]
+				for range rng.IntN(3) {
+					runtime.Gosched()
+				}
+			}
+			return rng.IntN(4) > 0
+		})
+		at := o.Addr().String()
+		if network == "unix" {
+			at = "unix:" + at
+		}
+		p := newPool(t, nil, func(opts *upstream.Options) { opts.Servers = []upstream.Server{{Address: at}} })
+		var all sync.WaitGroup
+		for client := range 8 {
+			all.Go(func() {
+				for i := range 400 {
+					target := fmt.Sprintf("/%d/%d", client, i)
+					status, body, err := send(t.Context(), p, &upstream.Request{
+						Head: []byte("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n"), Again: true,
+					})
+					if status != 200 || body != target || err != nil {
+						t.Errorf("%s %s: %d %q, %v", network, target, status, body, err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
 func TestRetriesAskTheMethod(t *testing.T) {
 	for _, c := range []struct {
 		name   string
