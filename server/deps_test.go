@@ -73,8 +73,8 @@ func TestImportsPointOneWay(t *testing.T) {
 				"developers", "engine", "envoy", "fleet", "group", "hold", "kube", "metrics", "openapi", "quota",
 				"record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo": {"config", "daemon", "database", "record"},
-			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "quota",
-				"record", "redis", "token"},
+			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "lint",
+				"quota", "record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo",
 				"descriptor", "developers",

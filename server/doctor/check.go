@@ -20,6 +20,7 @@ import (
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/dsn"
 	"github.com/headgate-io/headgate/server/hold"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -179,7 +180,7 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	}
 	o := daemon.CompileOptions(c, registry)
 	o.Now = now
-	problems := policy.Lint(doc, o)
+	problems := lint.Document(doc, lint.Options{Compile: o}).Problems
 	for _, p := range problems.Errors() {
 		r.add(Finding{Setting: "rules", Level: Failure, Wrong: p.Error()})
 	}
@@ -195,8 +196,8 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 		r.add(Finding{
 			Setting: "rules",
 			Level:   Note,
-			Wrong:   fmt.Sprintf("%d warnings", others),
-			Set:     "what `headgate policy lint` asks for",
+			Wrong:   lint.Counted(others, "warning", "warnings"),
+			Set:     "what `headgate policy lint` asks for, by the same configuration",
 		})
 	}
 	return keys

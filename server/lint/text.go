@@ -49,6 +49,9 @@ func (r Result) summary() string {
 		text += fmt.Sprintf("; %d of %s without a rule of their own", r.Fallback,
 			Counted(r.Endpoints, "endpoint", "endpoints"))
 	}
+	if r.Read && r.Endpoints == 0 {
+		text += "; compared with no endpoints, which --config, --openapi or --routes name"
+	}
 	return text
 }
 

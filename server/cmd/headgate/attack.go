@@ -86,8 +86,7 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 		fmt.Sprintf("end after this long, at most %v", attack.MaxDuration))
 	flags.StringArrayVar(&owned, "i-own-this-host", nil, "host that is yours to attack, as the URL has it (repeatable)")
 	flags.IntSliceVar(&plan.Limited, "limited-status", []int{429}, "status by which the limiter says no (repeatable)")
-	flags.StringArrayVar(&header, "header", nil,
-		"header of every request, as 'Name: value', such as a valid credential (repeatable)")
+	addHeader(cmd, &header, "every request, such as a valid credential")
 	flags.StringVar(&plan.Body, "body", "",
 		"body of every request, JSON by default; bodies that hold ten of it are tried too")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")

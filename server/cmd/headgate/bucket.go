@@ -41,7 +41,7 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.Subject, "subject", "", "which rule's bucket, where several apply: principal, ip, "+
 		"principal_ip, project, region, endpoint, identifier, identifier_ip, site, path or claim")
 	flags.StringVar(&r.Peer, "peer", "", "address a request comes from")
-	flags.StringArrayVar(&r.Header, "header", nil, "header of a request, as 'Name: value' (repeatable)")
+	addHeader(cmd, &r.Header, "a request")
 	flags.StringVar(&r.Key, "key", "", "ID of an API key, as \"headgate key list\" shows it")
 	flags.StringVar(&r.Certificate, "certificate", "",
 		"name of a client certificate, as tls.client_name has it; with its --project")

@@ -40,3 +40,27 @@ func TestDoctorUpstream(t *testing.T) {
 		t.Errorf("doctor --json = %d, %s, %v, want no mismatch", code, out.String(), err)
 	}
 }
+
+// doctor counts the warnings about rules that lint has, with endpoints and without.
+func TestDoctorCountsAsLintDoes(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "routes.txt", "GET /v1/items/{id}\n")
+	for _, endpoint := range []string{"GET /v1/other", "POST /v1/other"} {
+		must(t, dir, "policy", "set", endpoint, "10/s")
+	}
+	for _, c := range []struct {
+		routes            []string
+		linted, diagnosed string
+	}{
+		{nil, "2 rules, 0 errors, 2 warnings; compared with no endpoints", "2 warnings"},
+		{[]string{"--routes", "routes.txt"}, "2 rules, 0 errors, 4 warnings", "4 warnings"},
+	} {
+		if out := must(t, dir, append([]string{"policy", "lint"}, c.routes...)...); !strings.Contains(out, c.linted) {
+			t.Errorf("lint %v: %s, want %q", c.routes, out, c.linted)
+		}
+		_, out, _ := call(t, dir, append([]string{"doctor", "--upstream", "http://127.0.0.1:9000"}, c.routes...)...)
+		if !strings.Contains(out, " "+c.diagnosed+"\n") {
+			t.Errorf("doctor %v: %s, want %q", c.routes, out, c.diagnosed)
+		}
+	}
+}

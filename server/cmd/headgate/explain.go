@@ -41,8 +41,8 @@ that Envoy asks about, or of a bucket that it decides about by itself: which of
 the limits in decisions.ratelimit it has, and what is admitted at most. Files are
 read, and no gateway is asked.`,
 		Example: `  headgate explain GET '/v1/customers/42?x=1' --peer 192.0.2.7
-  headgate explain GET /v1/customers/42 --header 'X-Api-Key: hg_...' --json
-  headgate explain GET /v1/customers/42 --header "Authorization: Bearer $(cat token.txt)"
+  headgate explain GET /v1/customers/42 --header @header.txt --json
+  printf 'Authorization: Bearer %s' "$(cat token.txt)" | headgate explain GET /v1/customers/42 --header @-
   headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db
   headgate explain --descriptor shop plan=free remote_address=192.0.2.7 --config headgate.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -83,7 +83,7 @@ read, and no gateway is asked.`,
 	flags := cmd.Flags()
 	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
 	flags.StringVar(&request.Peer, "peer", "127.0.0.1", "address the request comes from")
-	flags.StringArrayVar(&request.Header, "header", nil, "header of the request, as 'Name: value' (repeatable)")
+	addHeader(cmd, &request.Header, "the request")
 	flags.StringVar(&request.User, "user", "", "ID of a user whom a program has logged in")
 	flags.StringVar(&request.Project, "project", "", "project of that user")
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")

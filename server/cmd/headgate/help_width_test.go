@@ -14,6 +14,11 @@ import (
 func TestHelpFits(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
+		for _, line := range strings.Split(c.Long, "\n") {
+			if len([]rune(line)) > helpWidth {
+				t.Errorf("%s: a line of %d columns: %s", c.CommandPath(), len([]rune(line)), line)
+			}
+		}
 		flags := false
 		for _, line := range strings.Split(c.UsageString(), "\n") {
 			// a word is not cut

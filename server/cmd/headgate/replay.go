@@ -42,9 +42,9 @@ nothing from anybody: buckets are its own, and full at the start.
 
 Logs are those of nginx and Apache (combined, common), of Envoy, of AWS's load
 balancers, objects in JSON, one a line, or the decision log of a gateway; packed
-by gzip or not; - is standard input. Give them in the order of time. Callers are told apart by address, or by
-the user that a log names. API keys and bodies are in no log, so that rules for
-projects, tiers and identifiers apply to nobody.
+by gzip or not; - is standard input. Give them in the order of time. Callers are
+told apart by address, or by the user that a log names. API keys and bodies are in
+no log, so that rules for projects, tiers and identifiers apply to nobody.
 
 The exit status is 1 if more than --fail-on would have been denied.`,
 		Example: `  headgate replay /var/log/nginx/access.log --config headgate.yaml

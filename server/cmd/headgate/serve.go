@@ -27,9 +27,10 @@ is answered by the gateway: 404 unknown endpoint, 405 unknown method, 400 invali
 target, 429 over a limit, 503 limits unavailable, 502 and 504 for the API's own
 failures.
 
-With --decisions and --decisions-grpc proxies such as nginx, Traefik, Caddy and Envoy ask this process
-whether a request may pass, and pass it on themselves; with --listen none besides,
-that is all it does, and --upstream is not wanted. See docs/decisions.md.
+With --decisions and --decisions-grpc proxies such as nginx, Traefik, Caddy and
+Envoy ask this process whether a request may pass, and pass it on themselves; with
+--listen none besides, that is all it does, and --upstream is not wanted. See
+docs/decisions.md.
 
 Rules and keys changed by "headgate policy" and "headgate key", by the admin API
 or by plain SQL act within a second, without a restart. If the database cannot be
