@@ -186,6 +186,8 @@ type world struct {
 	numbers  empty         // reads and writes
 	peer     *peers.Server // envoyproxy/ratelimit
 	node     *peers.Server // gubernator; nil if it is left out
+	cell     *peers.Server // redis-cell
+	crab     *peers.Server // throttlecrab; nil if nobody has built it
 	redis    *exec.Cmd
 	redisAt  string
 	client   *http.Client
@@ -246,6 +248,15 @@ func newWorld(others bool) (w *world, err error) {
 	if !harness.Eventually(time.Minute, func() bool { return listens(w.redisAt) }) {
 		return nil, errors.New("redis-server does not listen")
 	}
+	if err := os.Mkdir(filepath.Join(w.dir, "cell"), 0o755); err != nil {
+		return nil, err
+	}
+	if w.cell, err = peers.Redis(filepath.Join(w.dir, "cell")); err != nil {
+		return nil, err
+	}
+	if w.crab, err = peers.Throttlecrab(1 << 17); err != nil {
+		return nil, err
+	}
 	binary, err := peers.BuildRateLimit()
 	if err != nil {
 		return nil, err
@@ -299,7 +310,7 @@ func (w *world) close() {
 	for _, c := range w.calls {
 		_ = c.Close()
 	}
-	for _, peer := range []*peers.Server{w.peer, w.node} {
+	for _, peer := range []*peers.Server{w.peer, w.node, w.cell, w.crab} {
 		if peer != nil {
 			peer.Stop()
 		}
@@ -411,6 +422,9 @@ const (
 	batchRow = "a program, in JSON, 100 in a batch"
 	respRow  = "CL.THROTTLE"
 	respPipe = "CL.THROTTLE, 32 in a pipeline"
+
+	cellRow, cellPipe = "redis-cell in Redis, CL.THROTTLE", "redis-cell in Redis, CL.THROTTLE, 32 in a pipeline"
+	crabRow, crabPipe = "throttlecrab, THROTTLE", "throttlecrab, THROTTLE, 32 in a pipeline"
 )
 
 // ways are those to ask, in the order of the page.
@@ -445,6 +459,17 @@ func (w *world) ways() ([]way, error) {
 		{bareRow, "", w.bare.cmd.Process.Pid, 0, 16, 1, w.get(w.bare.at)},
 		{"net/http behind `httplimit`, with both fields", bareRow, w.limited.cmd.Process.Pid, 0, 16, 1,
 			w.get(w.limited.at)},
+	}
+	beside := func(row string, more ...way) {
+		at := slices.IndexFunc(all, func(w way) bool { return w.name == row })
+		all = slices.Insert(all, at+1, more...)
+	}
+	beside(incrRow, way{cellRow, incrRow, w.cell.PID(), 0, 64, 1, pipeline(w.cell.At, 1, 6, throttle)})
+	beside(pipeRow, way{cellPipe, pipeRow, w.cell.PID(), 0, 16, 32, pipeline(w.cell.At, 32, 6, throttle)})
+	if w.crab != nil {
+		take := func() string { return command("THROTTLE", somebody(), "999999", "1000000", "1") }
+		beside(cellRow, way{crabRow, incrRow, w.crab.PID(), 0, 64, 1, pipeline(w.crab.At, 1, 6, take)})
+		beside(cellPipe, way{crabPipe, pipeRow, w.crab.PID(), 0, 16, 32, pipeline(w.crab.At, 32, 6, take)})
 	}
 	if w.node != nil {
 		all = slices.Insert(all, 3, way{nodeRow, emptyRow, w.node.PID(), 0, 64, 1, w.getRateLimits()})
@@ -733,6 +758,8 @@ func goals(of map[string]float64, behind nginx) page.Table {
 	row("the same, 32 in a pipeline, of Redis' `PING`", "×", of[respPipe]/of[pingRow], 3.2/1.4)
 	row("a decision of 100 in a batch, in JSON", "µs", of[batchRow], 1.5)
 	row("what `/nginx` adds behind nginx", "µs", behind.asking-behind.plain, 40)
+	row("the same, of what a question to an empty server of net/http adds", "×",
+		(behind.asking-behind.plain)/(behind.empty-behind.plain), 1)
 	return t
 }
 
