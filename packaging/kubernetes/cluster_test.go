@@ -360,6 +360,10 @@ const routes = `CREATE /core/namespaces/{namespace}/configmaps
 UPDATE /core/namespaces/{namespace}/configmaps
 DELETE /core/namespaces/{namespace}/configmaps
 CREATE /core/namespaces/{namespace}/secrets
+OPEN /core/namespaces/{namespace}/pods/exec
+OPEN /core/namespaces/{namespace}/pods/attach
+OPEN /core/namespaces/{namespace}/pods/portforward
+OPEN /core/namespaces/{namespace}/pods/proxy
 `
 
 func (c *cluster) webhook(more string) *webhook {
