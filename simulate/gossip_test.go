@@ -95,6 +95,41 @@ func TestGossipScales(t *testing.T) {
 	}
 }
 
+// Where requests reserve ten times what they turn out to cost, as those to language models do, replicas use as much of
+// the limit as one does: what one of them gives back comes back at the others.
+func TestGossipGivesBack(t *testing.T) {
+	const end, reserved, cost = 30 * time.Second, 2000, 200
+	var alone float64
+	for _, k := range []int{1, 2, 4, 8} {
+		f := newGossips(t, 1, k, 50*time.Millisecond, limit(1000, time.Second, 10_000))
+		w, spent := f.World, int64(0)
+		for _, r := range f.All {
+			w.Poisson(steady(15/float64(k)), end, func() { // requests: three times the limit
+				if !r.Request(f.shape, hot, reserved) {
+					return
+				}
+				spent += cost
+				taken := r.Clock.Now()
+				w.After(w.Between(0, time.Second), func() {
+					now := r.Clock.Now()
+					units := bucket.Unspent(f.shape, f.shape, reserved*f.shape.Unit, (reserved-cost)*f.shape.Unit,
+						taken, now)
+					r.Store.Correct(now, &bucket.Change{Key: hot, Shape: f.shape, Units: -units, Charged: taken})
+				})
+			})
+		}
+		w.Run(end)
+		used := float64(spent) / (10_000 + end.Seconds()*1000)
+		if k == 1 {
+			alone = used
+		}
+		t.Logf("%d replicas use %.2f of the limit", k, used)
+		if used < 0.9*alone || spent > int64(k)*10_000+31_000+int64(k-1)*250 {
+			t.Errorf("%d replicas use %.2f of the limit, want %.2f or nearly so", k, used, alone)
+		}
+	}
+}
+
 // A replica that gets nearly all requests has nearly all of the limit.
 func TestGossipWhereOneGetsMost(t *testing.T) {
 	const end = 10 * time.Second

@@ -30,7 +30,7 @@ func (d *truth) drain(now time.Duration) {
 }
 
 // Whatever happened to them, replicas that hear each other again and have nothing new to say agree on what is
-// owed: limits that one hears of after the other, costs that become known only when a request has ended, takes
+// owed: limits that one hears of after the other, costs that turn out higher or lower when a request has ended, takes
 // that another bucket denied, lost messages. What one has forgotten others would admit.
 func TestGossipAgrees(t *testing.T) {
 	for seed := range race.Fewer(uint64(200)) {
@@ -90,6 +90,14 @@ func gossipAgrees(t *testing.T, seed uint64) {
 					one.Store.Correct(one.Clock.Now(), &bucket.Change{Key: hot, Shape: shapes[i],
 						Units: more * shapes[i].Unit, Charged: taken})
 					d.add(w.Now(), float64(more))
+				})
+			case 2, 3: // it costs less
+				less := r.Int64N(cost + 1)
+				w.After(w.Between(0, time.Second), func() {
+					moved := one.Store.Correct(one.Clock.Now(), &bucket.Change{Key: hot, Shape: shapes[i],
+						Units: -less * shapes[i].Unit, Charged: taken})
+					d.drain(w.Now())
+					d.owed = max(0, d.owed+float64(moved)/float64(shapes[i].Unit))
 				})
 			case 1: // another bucket denies it, at once or when others may have heard of it
 				w.After(w.Between(0, 100*time.Millisecond), func() {

@@ -26,6 +26,8 @@ type Account struct {
 	changed  int64  // the same, or later if they are told anew
 	untold   int64  // since when some of them were not told
 	latest   int64  // when the last of those were admitted that a message told of
+	returned int64  // tokens of them that this replica no longer owes, as they turned out not to be spent
+	spare    int64  // units that were given back and are no whole token yet
 	at       int64  // up to when silence is accounted for
 
 	others  []other // in the order of their names
@@ -48,6 +50,12 @@ type other struct {
 	at       int64 // when they came to be that
 	claimed  int64 // units that it claimed until then, less what drains of them
 	presumed int64 // units that were debited since, as nothing was heard of it
+	returned int64 // tokens that it gave back, its count
+
+	// owed is what it alone owes, of what was debited here: it drains as state does, beside nothing else. That is at
+	// most what state holds more than all others owe alone, since of two in one bucket one drains at a time. So as
+	// much may come back, and no lie forgives what another admitted.
+	owed bucket.State
 }
 
 // Open returns an account of a bucket, the nth that a replica makes, of which nothing is owed.
@@ -85,7 +93,7 @@ func (a *Account) presume(now int64, s *Silence) {
 		a.doubted = false
 		for i := range a.others { // at the beginning of that time as well
 			since := a.others[i].at
-			a.debit(since, a.believe(now, s, &a.others[i]), s.Replicas)
+			a.debit(since, a.believe(now, s, &a.others[i]), s.Replicas, &a.others[i])
 		}
 	}
 	for i := range s.Silent {
@@ -101,12 +109,27 @@ func (a *Account) presume(now int64, s *Silence) {
 	a.at = now
 }
 
-// debit adds units to what is owed at now, whatever that is, up to the burst for each replica.
-func (a *Account) debit(now, units int64, replicas int) {
+// debit adds units of another replica to what is owed at now, whatever that is, up to the burst for each replica.
+func (a *Account) debit(now, units int64, replicas int, o *other) {
 	wide := a.shape
 	wide.Capacity = mostOwed(&a.shape, replicas)
 	a.state, _ = a.state.Shift(now, wide, units, 0)
 	a.state.Debt = min(a.state.Debt, wide.Capacity)
+	o.owed, _ = o.owed.Shift(now, wide, units, 0)
+	o.owed.Debt = min(o.owed.Debt, wide.Capacity)
+}
+
+// forgive takes off what another replica gave back: first of what it said and is not debited yet, then of what it
+// alone owes.
+func (a *Account) forgive(now, tokens int64, o *other) {
+	late := min(tokens, o.said-o.counted)
+	o.counted += late
+	if units := a.shape.UnitsSaturating(tokens - late); units > 0 {
+		var moved int64
+		o.owed, moved = o.owed.Shift(now, a.shape, -units, 0)
+		a.state, _ = a.state.Shift(now, a.shape, moved, 0)
+		o.claimed = max(0, o.claimed+moved)
+	}
 }
 
 // mostOwed is the most that a bucket owes, in units: all that replicas can admit at one moment.
@@ -213,13 +236,20 @@ func (a *Account) Correct(now int64, s *Silence, c *bucket.Change) (moved int64)
 	wide := a.shape // all may owe more together than one bucket does
 	wide.Capacity = max(wide.Capacity, mostOwed(&a.shape, s.Replicas)/2)
 	a.state, moved = a.state.Shift(now, wide, units, c.Charged)
-	a.own, _ = a.own.Shift(now, a.shape, units, c.Charged)
-	if moved > 0 {
+	var own int64
+	a.own, own = a.own.Shift(now, a.shape, units, c.Charged)
+	switch {
+	case moved > 0:
 		if a.Pending() == 0 {
 			a.untold = now
 		}
 		a.admitted += (moved + a.shape.Unit - 1) / a.shape.Unit
 		a.changed, a.grown = now, now
+	case own < 0:
+		a.spare -= own
+		a.returned += a.spare / a.shape.Unit
+		a.spare %= a.shape.Unit
+		a.changed = now
 	}
 	return moved
 }
@@ -232,25 +262,27 @@ type Entry struct {
 	Shape    rate.Shape
 	Nth      uint32 // the account's number at the teller: counts of one number are of one beginning
 	Admitted int64  // tokens, by the teller, since the account was opened there
+	Returned int64  // tokens of them that it gave back, as requests turned out to cost less
 	Own      int64  // tokens that the teller alone owes, rounded up
 	Owed     int64  // tokens that all owe as far as the teller knows, rounded up
 }
 
-// Count is how many tokens of a replica's count are in what an Entry says that all owe.
+// Count is how many tokens of a replica's counts are in what an Entry says that all owe.
 type Count struct {
 	Name     uint64
 	Nth      uint32
 	Admitted int64
+	Returned int64
 }
 
 // Copy is how the bucket stands at now for one that joins: what all owe, also what is still to be
 // debited of what some said, and the counts that are in it, the replica's own among them.
 func (a *Account) Copy(now int64, self uint64) (Entry, []Count) {
-	e, known := a.Look(now), []Count{{self, a.nth, a.admitted}}
+	e, known := a.Look(now), []Count{{self, a.nth, a.admitted, a.returned}}
 	for _, o := range a.others {
 		if o.heard {
 			e.Owed += o.said - o.counted
-			known = append(known, Count{o.name, o.nth, o.said})
+			known = append(known, Count{o.name, o.nth, o.said, o.returned})
 		}
 	}
 	e.Owed = min(e.Owed, rate.MaxCapacity)
@@ -276,6 +308,7 @@ func (a *Account) Look(now int64) Entry {
 		Shape:    a.shape,
 		Nth:      a.nth,
 		Admitted: a.admitted,
+		Returned: a.returned,
 		Own:      a.own.Owed(&a.shape, now),
 		Owed:     a.state.Owed(&a.shape, now),
 	}
@@ -297,21 +330,24 @@ type Teller struct {
 func (a *Account) Hear(now int64, s *Silence, from Teller, e *Entry) {
 	a.presume(now, s)
 	o := a.other(from.Name)
-	if o.heard && (e.Nth < o.nth || e.Nth == o.nth && e.Admitted <= o.said) {
+	if o.heard && (e.Nth < o.nth || e.Nth == o.nth && (e.Admitted < o.said || e.Returned < o.returned ||
+		e.Admitted == o.said && e.Returned == o.returned)) {
 		return // late, or told again
 	}
 	said := e.Admitted - o.counted
+	back := e.Returned - o.returned
 	switch {
 	case !o.heard:
 		// How much of the count was debited by an account that was here before, nobody knows. What
 		// the teller owes alone was not, or has drained here as well.
-		said = min(e.Own, e.Admitted)
+		said, back = min(e.Own, e.Admitted), 0
 		o.at = now
 	case e.Nth > o.nth:
 		said = e.Admitted
+		back = e.Returned
 	}
 	o.nth, o.heard, o.most = e.Nth, true, uint8(from.Most)
-	o.counted, o.said = e.Admitted-said, e.Admitted
+	o.counted, o.said, o.returned = e.Admitted-said, e.Admitted, e.Returned
 	units := a.believe(now, s, o)
 	// More than all may owe, by this limit or the teller's, is not kept for later.
 	most := max(tokensOwed(&a.shape, s.Replicas), tokensOwed(&e.Shape, s.Replicas))
@@ -320,7 +356,8 @@ func (a *Account) Hear(now int64, s *Silence, from Teller, e *Entry) {
 		units -= min(units, o.presumed)
 	}
 	o.presumed = 0
-	a.debit(now, units, s.Replicas)
+	a.debit(now, units, s.Replicas, o)
+	a.forgive(now, back, o)
 }
 
 // believe counts what another said, and is what that weighs. Nobody admits more than a bucket of its
@@ -366,6 +403,10 @@ func (a *Account) Adopt(now int64, replicas int, e *Entry, known []Count) {
 		if c.Nth == o.nth && c.Admitted > o.counted {
 			o.said, o.counted, o.at = max(o.said, c.Admitted), c.Admitted, now
 		}
+		if c.Nth == o.nth {
+			o.returned = max(o.returned, c.Returned)
+		}
+		o.owed = bucket.State{} // of what the copy holds nobody says who owes how much now
 	}
 	owed = min(owed, mostOwed(&a.shape, replicas))
 	a.state = bucket.State{Debt: owed, Stamp: now}
@@ -382,8 +423,9 @@ func (a *Account) Change(now int64, replicas int, to *rate.Shape) {
 		o := &a.others[i]
 		o.presumed = bucket.Rescale(o.presumed, to.Unit, from.Unit, false)
 		o.claimed = min(bucket.Rescale(o.claimed, to.Unit, from.Unit, false), to.Capacity)
+		o.owed = restate(o.owed, mostOwed(to, replicas))
 	}
-	a.shape, a.parts = *to, 0
+	a.shape, a.parts, a.spare = *to, 0, 0
 }
 
 // Keep forgets what was heard of replicas that are members no more.

@@ -189,8 +189,58 @@ func TestAdoptBesideOnesOwn(t *testing.T) {
 	v := &Silence{Replicas: 2, After: 200 * time.Millisecond}
 	a := Open(1, sh, 0)
 	a.Take(0, v, 5)
-	a.Adopt(0, 2, &Entry{Shape: sh, Nth: 1, Admitted: 30, Own: 30, Owed: 30}, []Count{{7, 1, 30}})
+	a.Adopt(0, 2, &Entry{Shape: sh, Nth: 1, Admitted: 30, Own: 30, Owed: 30}, []Count{{7, 1, 30, 0}})
 	if owed := a.Look(0).Owed; owed != 35 {
 		t.Errorf("%d are owed, want 30 and 5", owed)
+	}
+}
+
+// What another gave back comes back here: once, what has not drained, and nothing that others owe.
+func TestOthersGiveBack(t *testing.T) {
+	sh := shape(t, 100, 100)
+	v := &Silence{Replicas: 3, After: 200 * time.Millisecond}
+	a := Open(1, sh, 0)
+	hear := func(from uint64, nth uint32, admitted, returned, own int64) func(int64) {
+		return func(now int64) {
+			a.Hear(now, v, Teller{Name: from, Most: 100},
+				&Entry{Shape: sh, Nth: nth, Admitted: admitted, Returned: returned, Own: own})
+		}
+	}
+	for i, step := range []struct {
+		at   int64
+		what string
+		do   func(now int64)
+		owed int64
+	}{
+		{0, "hears of 60", hear(7, 1, 60, 0, 60), 60},
+		{0, "of which 40 were not spent", hear(7, 1, 60, 40, 20), 20},
+		{0, "hears that again", hear(7, 1, 60, 40, 20), 20},
+		{0, "hears what is late", hear(7, 1, 60, 0, 60), 20},
+		{0, "hears of more, and more that was not spent", hear(7, 1, 90, 50, 40), 40},
+		{0, "hears of a third", hear(8, 1, 30, 0, 30), 70},
+		{100 * ms, "lets it drain", func(int64) {}, 60},
+		{100 * ms, "hears that the first gave back more than it owes", hear(7, 1, 90, 1_000_000, 0), 30},
+		{100 * ms, "and that it admitted what it had given back", hear(7, 1, 120, 1_000_000, 30), 60},
+		{400 * ms, "lets that drain", func(int64) {}, 30},
+		{400 * ms, "of which nothing comes back that has", hear(7, 1, 120, 1_000_030, 0), 30},
+		{400 * ms, "hears of an account that it opened anew", hear(7, 2, 50, 20, 30), 60},
+		{400 * ms, "hears for the first time of one that gave back before", hear(9, 1, 500, 400, 10), 70},
+		{400 * ms, "and of what that admitted since", hear(9, 1, 510, 400, 20), 80},
+		{400 * ms, "and gave back", hear(9, 1, 510, 415, 5), 65},
+	} {
+		step.do(step.at)
+		if owed := a.Look(step.at).Owed; owed != step.owed {
+			t.Errorf("step %d, at %v, %s: %d are owed, want %d", i, time.Duration(step.at), step.what, owed, step.owed)
+		}
+	}
+	// The rest of tokens that limits divide is not lost.
+	b := Open(1, sh, 0)
+	b.Take(0, v, 10)
+	b.Tell(0, v)
+	for range 3 {
+		b.Correct(0, v, &bucket.Change{Shape: sh, Units: -sh.Unit / 2, Charged: 0})
+	}
+	if e := b.Tell(0, v); e.Admitted != 10 || e.Returned != 3/2 {
+		t.Errorf("after three halves were given back: tells %+v, want 10 admitted and 1 returned", e)
 	}
 }

@@ -11,7 +11,8 @@
 // harm: the next one says it all. What others admitted is debited whatever is owed already. A
 // replica that is not heard of is presumed to admit its equal part of the rate until it is, or is a
 // member no more; what it then says it admitted is debited less what was presumed. So while a
-// network is parted, both sides together keep to the rate.
+// network is parted, both sides together keep to the rate. What turned out not to be spent is a second
+// count: of it comes back at the others what its replica still owes there.
 //
 // The price is the burst: whoever sends at the same moment to all of k replicas, which have not
 // heard of each other yet, gets the burst from each: see bucket.Sharing.

@@ -13,23 +13,25 @@ import (
 
 // A message is a head and any number of entries, all numbers as in encoding/binary:
 //
-//	byte      version, 1
+//	byte      version, 2
 //	byte      kind: telling or copying
 //	8 bytes   from, the teller's name, big-endian
 //	8 bytes   to, the listener's; 0 in a copy
 //	uvarint   number, which grows with each message of one teller
 //	uvarint   heard: for how many milliseconds the teller has not heard the listener, from 0; never is the largest 32-bit number
 //	entries, each: 16 bytes the bucket's key; uvarints of the shape, Drain, Unit, Capacity / Unit, Tick;
-//	  uvarints Nth, Admitted, Own; and in a copy Owed, the number of counts, and each: 8 bytes a name, uvarints Nth, Admitted
+//	  uvarints Nth, Admitted, Returned, Own; and in a copy Owed, the number of counts, and each: 8 bytes a name,
+//	  uvarints Nth, Admitted, Returned
 const (
-	version = 1
+	version = 2
 
 	telling = 0 // what the teller admitted, now and again
 	copying = 1 // all that it knows, for one that joins
 
-	headRoom  = 2 + 8 + 8 + 2*binary.MaxVarintLen64
-	entryRoom = 16 + 8*binary.MaxVarintLen64
-	countRoom = 8 + 2*binary.MaxVarintLen64
+	headRoom = 2 + 8 + 8 + 2*binary.MaxVarintLen64
+	// What is of 32 bits takes 5 bytes, a tick 3, and what rate.MaxCapacity bounds 9.
+	entryRoom = 16 + 2*5 + 3 + 6*9
+	countRoom = 8 + 5 + 2*9
 
 	never = math.MaxUint32
 )
@@ -53,7 +55,7 @@ func appendEntry(b []byte, kind byte, k key.Key, e *Entry) []byte {
 	b = binary.BigEndian.AppendUint64(b, k.Hi)
 	b = binary.BigEndian.AppendUint64(b, k.Lo)
 	for _, n := range [...]int64{e.Shape.Drain, e.Shape.Unit, e.Shape.Capacity / e.Shape.Unit, e.Shape.Tick,
-		int64(e.Nth), e.Admitted, e.Own} {
+		int64(e.Nth), e.Admitted, e.Returned, e.Own} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	if kind == copying {
@@ -69,6 +71,7 @@ func appendCounts(b []byte, known []Count) []byte {
 		b = binary.BigEndian.AppendUint64(b, c.Name)
 		b = binary.AppendUvarint(b, uint64(c.Nth))
 		b = binary.AppendUvarint(b, uint64(c.Admitted))
+		b = binary.AppendUvarint(b, uint64(c.Returned))
 	}
 	return b
 }
@@ -83,7 +86,8 @@ func readCounts(b []byte) (known []Count, rest []byte, err error) {
 		}
 		c := Count{Name: binary.BigEndian.Uint64(r.rest)}
 		r.rest = r.rest[8:]
-		c.Nth, c.Admitted = uint32(r.uvarint(math.MaxUint32)), int64(r.uvarint(rate.MaxCapacity))
+		c.Nth = uint32(r.uvarint(math.MaxUint32))
+		c.Admitted, c.Returned = int64(r.uvarint(rate.MaxCapacity)), int64(r.uvarint(rate.MaxCapacity))
 		if r.err != nil {
 			return nil, nil, r.err
 		}
@@ -147,7 +151,8 @@ func readEntry(b []byte, kind byte) (k key.Key, e Entry, rest []byte, err error)
 	burst := r.uvarint(rate.MaxCapacity)
 	e.Shape.Tick = int64(r.uvarint(uint64(time.Millisecond)))
 	e.Nth = uint32(r.uvarint(math.MaxUint32))
-	e.Admitted, e.Own = int64(r.uvarint(rate.MaxCapacity)), int64(r.uvarint(rate.MaxCapacity))
+	e.Admitted, e.Returned = int64(r.uvarint(rate.MaxCapacity)), int64(r.uvarint(rate.MaxCapacity))
+	e.Own = int64(r.uvarint(rate.MaxCapacity))
 	if kind == copying {
 		e.Owed = int64(r.uvarint(rate.MaxCapacity))
 	}

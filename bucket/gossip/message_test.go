@@ -21,14 +21,14 @@ func FuzzMessage(f *testing.F) {
 		}
 		m := appendHead(nil, &head{kind: telling, from: 1, to: 2, number: 300, unheard: never})
 		m = appendEntry(m, telling, key.Key{Hi: 3, Lo: math.MaxUint64},
-			&Entry{Shape: sh, Nth: 9, Admitted: 1 << 40, Own: 7})
+			&Entry{Shape: sh, Nth: 9, Admitted: 1 << 40, Returned: 1 << 20, Own: 7})
 		f.Add(m)
 		m = appendHead(nil, &head{kind: copying, from: 1})
-		m = appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32, Admitted: rate.MaxCapacity,
-			Own: 7, Owed: rate.MaxCapacity})
-		f.Add(appendCounts(m, []Count{{1, 2, 3}, {math.MaxUint64, math.MaxUint32, rate.MaxCapacity}}))
+		m = appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32,
+			Admitted: rate.MaxCapacity, Returned: rate.MaxCapacity, Own: 7, Owed: rate.MaxCapacity})
+		f.Add(appendCounts(m, []Count{{1, 2, 3, 1}, {math.MaxUint64, math.MaxUint32, rate.MaxCapacity, rate.MaxCapacity}}))
 	}
-	f.Add([]byte{1, 0})
+	f.Add([]byte{version, 0})
 	f.Add(append(appendHead(nil, &head{}), bytes.Repeat([]byte{0xff}, 40)...))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		h, rest, err := readHead(message)

@@ -48,10 +48,10 @@ type Options struct {
 
 	// Messages is how many messages go to each replica in an Interval, at most. What has most to
 	// tell goes first; a bucket whose turn does not come for After keeps to this replica's part of
-	// its limit. Default 4: with the other defaults 96 kB a second, and 2,400 hot buckets a second.
+	// its limit. Default 4: with the other defaults 96 kB a second, and 1,120 hot buckets a second.
 	Messages int
 
-	// MaxAccounts is how many buckets are remembered, at about 300 bytes each and 64 for each other
+	// MaxAccounts is how many buckets are remembered, at about 300 bytes each and 80 for each other
 	// replica that uses it. Takes of others are denied. Default 1<<16.
 	MaxAccounts int
 
@@ -294,8 +294,8 @@ func (s *Store) Return(take *bucket.Take, taken int64) bool {
 	return ok
 }
 
-// Correct changes the debt of a bucket, and reports by how many units. Others hear of what is
-// added. What is given back is given back here alone: they keep it charged until it has drained.
+// Correct changes the debt of a bucket, and reports by how many units. Others hear of it. Of what is
+// given back comes back there what this replica admitted and has not drained; the rest here alone.
 func (s *Store) Correct(now int64, c *bucket.Change) (moved int64) {
 	e := s.entry(now, &bucket.Take{Key: c.Key, Shape: c.Shape})
 	if e == nil {
@@ -305,7 +305,7 @@ func (s *Store) Correct(now int64, c *bucket.Change) (moved int64) {
 	v := s.silence.Load()
 	e.meet(now, v, &bucket.Take{Shape: c.Shape})
 	moved = e.account.Correct(now, v, c)
-	if moved > 0 {
+	if moved != 0 {
 		s.queue(e)
 	}
 	return moved

@@ -64,4 +64,11 @@ var inGossip = []Mutant{
 	{Name: "bucket/gossip: who joins learns nothing", File: "bucket/gossip/account.go",
 		Old: "	a.state = bucket.State{Debt: owed, Stamp: now}\n", New: "	_ = owed\n",
 		Why: "what was admitted before is not owed where a replica starts"},
+	{Name: "bucket/gossip: what another gave back stays debited", File: "bucket/gossip/account.go",
+		Old: "	a.forgive(now, back, o)\n", New: "	_ = back\n",
+		Why: "where requests reserve more than they cost, all replicas together use less than one would"},
+	{Name: "bucket/gossip: more comes back than was admitted", File: "bucket/gossip/account.go",
+		Old: "		o.owed, moved = o.owed.Shift(now, a.shape, -units, 0)\n", New: "		moved = -units\n",
+		Why:     "a replica that lies forgives what others admitted",
+		ByTests: "no replica of the simulation gives back what it does not owe"},
 }
