@@ -22,6 +22,7 @@ const (
 	Text           // the value holds control characters, or is not text
 	Length         // the value is empty, or longer than MaxLength
 	Many           // there are more parts than MaxParts
+	Crowded        // the bodies of other requests leave no room for it
 	faults         // how many there are
 )
 
@@ -31,7 +32,7 @@ const Faults = int(faults)
 var faultCodes = [faults]string{
 	None: "none", Media: "media", Charset: "charset", Encoding: "encoding", Long: "long", Empty: "empty",
 	Unread: "unread", Syntax: "syntax", Depth: "depth", Twice: "twice", Alike: "alike", Missing: "missing",
-	Kind: "kind", Text: "text", Length: "length", Many: "many",
+	Kind: "kind", Text: "text", Length: "length", Many: "many", Crowded: "crowded",
 }
 
 // String returns a word for programs and people: a metric's label.

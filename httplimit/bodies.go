@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -110,7 +111,7 @@ func tooLate(w http.ResponseWriter, r *http.Request) bool {
 
 // buffer reads the body, as far as it may be looked at, and puts r.Body back to
 // its beginning. Beyond what it returns nothing is held.
-func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.Fault) {
+func (o *reading) buffer(w http.ResponseWriter, r *http.Request, held *held) ([]byte, body.Fault) {
 	most := o.most
 	switch {
 	case bodiless(r):
@@ -127,9 +128,14 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.F
 	}
 	text := make([]byte, 0, min(size, most+1))
 	var err error
+	crowded := false
 	for err == nil && len(text) <= most {
 		if len(text) == cap(text) {
-			grown := make([]byte, len(text), min(2*cap(text), most+1))
+			next := min(2*cap(text), most+1)
+			if crowded = !held.grow(cap(text), next); crowded {
+				break
+			}
+			grown := make([]byte, len(text), next)
 			copy(grown, text)
 			text = grown
 		}
@@ -142,6 +148,8 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.F
 	}
 	r.Body = &replay{ReadCloser: r.Body, text: text, err: err}
 	switch {
+	case crowded:
+		return nil, body.Crowded
 	case err == nil:
 		return nil, body.Long
 	case err != io.EOF:
@@ -150,6 +158,51 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request) ([]byte, body.F
 		return nil, body.Long
 	}
 	return text, body.None
+}
+
+// DefaultHeld is what Options.MaxHeld is if it is 0.
+const DefaultHeld = 256 << 20
+
+// room bounds what the bodies hold that are read before their requests are decided, but for what each of them has in
+// any case.
+type room struct {
+	most int64 // bytes
+	held atomic.Int64
+}
+
+// held is what one request has of a room.
+type held struct {
+	room  *room
+	bytes int64
+}
+
+// grow takes what a buffer needs to become longer, and reports false if there is not so much.
+func (h *held) grow(from, to int) bool {
+	const each = body.DefaultBytes + 1
+	more := int64(max(0, to-max(from, each)))
+	if h.room.held.Add(more) > h.room.most && more > 0 {
+		h.room.held.Add(-more)
+		return false
+	}
+	h.bytes += more
+	return true
+}
+
+// free gives back what the request has.
+func (h *held) free() {
+	if h.bytes > 0 {
+		h.room.held.Add(-h.bytes)
+	}
+}
+
+// crowded answers a request whose body there is no room for.
+func crowded(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Retry-After", "1")
+	w.Header().Set("Connection", "close") // the rest of the body is not waited for
+	problem.Write(w, r, problem.Details{
+		Status: http.StatusServiceUnavailable,
+		Detail: "The bodies of other requests leave no room for this one. Retry in 1s.",
+	})
 }
 
 // bodiless reports whether a request says that it has no body.

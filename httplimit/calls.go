@@ -107,12 +107,12 @@ func (c *Calls) at(r *headgate.Request) *called {
 
 // count finds out how many requests r holds, and leaves its body to be read as if nobody had. It reports false when r
 // is answered already.
-func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request) (ok bool) {
+func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) (ok bool) {
 	parts, fault := 1, body.Empty
 	if !bodiless(r) {
 		if fault = c.counter.Wants(r.Header); fault == body.None {
 			var text []byte
-			text, fault = c.buffer(w, r)
+			text, fault = c.buffer(w, r, held)
 			if tooLate(w, r) {
 				c.faults[body.Unread].Add(1)
 				return false
@@ -138,6 +138,10 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 }
 
 func (c *called) refuse(w http.ResponseWriter, r *http.Request, fault body.Fault) {
+	if fault == body.Crowded {
+		crowded(w, r)
+		return
+	}
 	d := problem.Details{Status: http.StatusBadRequest, Title: "Unreadable request body",
 		Detail: "How many requests the body holds cannot be told in the form that is read here."}
 	switch fault {

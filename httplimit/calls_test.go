@@ -269,3 +269,53 @@ func TestCallsAreChecked(t *testing.T) {
 		t.Error("no table is accepted")
 	}
 }
+
+// TestBodiesHaveBoundedRoom: what is read before requests are decided does not grow with how many are sent at once, and
+// what is held is given back.
+func TestBodiesHaveBoundedRoom(t *testing.T) {
+	lim, err := headgate.New(headgate.Options{Rules: []string{"POST /rpc 1000000/s", "default 1000/s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := httplimit.NewCalls(httplimit.CallOptions{Endpoints: lim.Endpoints(),
+		Batches: []httplimit.Batch{{Endpoint: "POST /rpc"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, leave := make(chan bool), make(chan bool)
+	h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		inside <- true
+		<-leave
+	}), httplimit.Options{Calls: calls, MaxHeld: 100 << 10})
+	post := func(size int) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", "/rpc", strings.NewReader("["+strings.Repeat(" ", size-3)+"1]"))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for range 3 {
+		first := make(chan int)
+		go func() { first <- post(60 << 10).Code }() // in a buffer of 64 KiB
+		<-inside
+		w := post(60 << 10)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Connection") != "close" {
+			t.Errorf("%d %v beside a body that has most of the room, want 503, Retry-After: 1 and the connection's end",
+				w.Code, w.Header())
+		}
+		small := make(chan int)
+		go func() { small <- post(4 << 10).Code }() // needs no room
+		<-inside
+		leave <- true
+		leave <- true
+		if a, b := <-first, <-small; a != 200 || b != 200 {
+			t.Errorf("%d and %d, want 200 for those who found room", a, b)
+		}
+	}
+	if n := calls.Faults(body.Crowded); n != 3 {
+		t.Errorf("%d bodies found no room, want 3", n)
+	}
+	if post(200<<10).Code != 503 { // longer than all of the room
+		t.Error("a body beyond the room was read")
+	}
+}

@@ -53,6 +53,10 @@ type Options struct {
 	// place of Identifier. Default nil: no body is touched.
 	Identifiers *Identifiers
 
+	// MaxHeld is how many bytes the bodies may hold together that Identifiers, Calls and Meters read before their
+	// requests are decided, beside 8 KiB for each. A request that needs more is answered with 503. Default 256 MiB.
+	MaxHeld int64
+
 	// Calls counts the requests that bodies of some endpoints hold. Default nil: each is one, and no body is
 	// touched.
 	Calls *Calls
@@ -143,6 +147,7 @@ func New(next http.Handler, rules ...string) (http.Handler, error) {
 //	     Login.Reject is set                            Login.ReadTimeout
 //	400  a body whose parts cannot be counted,     413  too many parts, or too long a body, there
 //	     under Options.Calls                       415  another kind of body than JSON, there
+//	503  Options.MaxHeld leaves no room for a body
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 	return HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, _ string) { next.ServeHTTP(w, r) }, o)
 }
@@ -178,11 +183,16 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.MaxHeld == 0 {
+		o.MaxHeld = DefaultHeld
+	}
 	names := o.names()
-	return &handler{
+	h := &handler{
 		names: names, exposed: exposed(names), render: o.Draft.renders(lim.ReservesSlots()),
 		lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed},
 	}
+	h.room.most = o.MaxHeld
+	return h
 }
 
 type handler struct {
@@ -191,6 +201,7 @@ type handler struct {
 	options Options
 	rules   perrule.Values[rendered]
 	counted Reserve // for endpoints and rules that count only some answers
+	room    room    // for bodies that are read first
 
 	names   []string // of the fields that are written, in the canonical form of http.Header
 	exposed string   // to scripts of browsers
@@ -199,7 +210,9 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := h.request(r)
-	login, ok := h.look(w, r, &request)
+	held := held{room: &h.room}
+	defer held.free()
+	login, ok := h.look(w, r, &request, &held)
 	if !ok {
 		return
 	}
@@ -207,7 +220,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	metered := h.options.Meters.at(&request)
 	if metered != nil {
 		var ok bool
-		if exchange, ok = metered.ask(w, r, &request); !ok {
+		if exchange, ok = metered.ask(w, r, &request, &held); !ok {
 			return
 		}
 	}
@@ -229,12 +242,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // look reads what a request's body says of it: whose it is, and how many it holds. It reports false when r is answered
 // already.
-func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, ok bool) {
-	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request) {
+func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) (l *login,
+	ok bool) {
+	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, held) {
 		return l, false
 	}
 	c := h.options.Calls.at(request)
-	return l, c == nil || c.count(w, r, request)
+	return l, c == nil || c.count(w, r, request, held)
 }
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.

@@ -200,12 +200,12 @@ func (s *Identifiers) at(r *headgate.Request) *login {
 
 // identify finds the identifier of r, and leaves the body to be read as if
 // nobody had. It reports false when r is answered already.
-func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headgate.Request) bool {
+func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) bool {
 	request.Identifier, request.Unparsable = "", true
 	format, fault := l.finder.Wants(r.Header)
 	if fault == body.None {
 		var text []byte
-		text, fault = l.buffer(w, r)
+		text, fault = l.buffer(w, r, held)
 		if tooLate(w, r) {
 			l.faults[body.Unread].Add(1)
 			return false
@@ -219,6 +219,10 @@ func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headga
 		}
 	}
 	l.faults[fault].Add(1)
+	if fault == body.Crowded {
+		crowded(w, r)
+		return false
+	}
 	if fault != body.None && l.Reject {
 		problem.Write(w, r, problem.Details{Status: http.StatusBadRequest, Title: "Unreadable request body",
 			Detail: "The body of the request does not name what it has to in the form that is read here."})

@@ -122,9 +122,14 @@ func (m *Meters) at(r *headgate.Request) *metered {
 
 // ask finds out what a request may cost, and leaves its body to be read as if nobody had. It reports false when r is
 // answered already.
-func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.Request) (x Exchange, ok bool) {
-	text, fault := m.buffer(w, r)
-	if tooLate(w, r) {
+func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) (x Exchange,
+	ok bool) {
+	text, fault := m.buffer(w, r, held)
+	switch {
+	case tooLate(w, r):
+		return nil, false
+	case fault == body.Crowded:
+		crowded(w, r)
 		return nil, false
 	}
 	x, cost := m.Ask(r, text, fault == body.None || r.ContentLength == 0)

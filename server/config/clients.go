@@ -46,6 +46,10 @@ type Clients struct {
 
 	// MaxTargetBytes bounds the request target. Default 8KiB.
 	MaxTargetBytes Bytes `yaml:"max_target_bytes"`
+
+	// BodyMemory is what the bodies may hold together that are read before their requests are decided, beside 8KiB for
+	// each. Default 256MiB.
+	BodyMemory Bytes `yaml:"body_memory"`
 }
 
 func defaultClients() Clients {
@@ -53,6 +57,7 @@ func defaultClients() Clients {
 		MaxStreams: 100, HeadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		Patience: 20 * time.Second, MinRate: 500,
 		StreamIdle: 10 * time.Minute, MaxHeaders: 128, MaxHeaderBytes: 32 << 10, MaxTargetBytes: 8 << 10,
+		BodyMemory: 256 << 20,
 	}
 }
 
@@ -74,6 +79,7 @@ func (c *checker) clients(v Clients) {
 	c.duration("clients.stream_idle_timeout", v.StreamIdle, 100*time.Millisecond, 7*24*time.Hour)
 	c.between("clients.max_headers", int64(v.MaxHeaders), 8, 10_000)
 	c.between("clients.max_header_bytes", int64(v.MaxHeaderBytes), 4<<10, 1<<20)
+	c.between("clients.body_memory", int64(v.BodyMemory), 1<<20, 1<<40)
 	c.between("clients.max_target_bytes", int64(v.MaxTargetBytes), 256, 1<<20)
 	if v.MaxTargetBytes > v.MaxHeaderBytes {
 		c.wrong("clients.max_target_bytes", v.MaxTargetBytes.String(), "at most clients.max_header_bytes, which is "+

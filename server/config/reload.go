@@ -18,7 +18,7 @@ var reloadable = []string{
 	"region_files", "proxy_protocol",
 	"clients.max_connections", "clients.max_connections_per_address", "clients.max_requests_per_address",
 	"clients.patience", "clients.min_rate", "clients.stream_idle_timeout", "clients.max_headers",
-	"clients.max_target_bytes",
+	"clients.max_target_bytes", "clients.body_memory",
 	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health",
 	"pass_override_headers", "headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
 	"admin_token_file", "admin_auth", "admin_calls", "developers", "decision_log", "traces", "warnings",
