@@ -8,9 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	wire "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -166,6 +168,85 @@ func TestRealNginx(t *testing.T) {
 			all := burst()
 			alike(t, all, sent(t, nginx.URL(), all), sent(t, gateway.URL, all), 2*(41+6)+72)
 		})
+	}
+}
+
+const atOnceConf = `	limit_conn_zone $binary_remote_addr zone=each:1m;
+	limit_conn_zone $server_name zone=all:1m;
+	server {
+		listen AT;
+		server_name api.example; # nginx counts nothing by a name that is empty
+		location /v1/slow { limit_conn each 3; proxy_pass API; }
+		location /v1/reports { limit_conn all 4; proxy_pass API; }
+	}`
+
+// TestRealNginxAtOnce: by limit_conn a real nginx lets as many requests be under way as a gateway does by what
+// `headgate convert` makes of it, and as many again when those have ended.
+func TestRealNginxAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "routes.txt"), "GET /v1/slow\nGET /v1/reports\n")
+	write(t, filepath.Join(dir, "nginx.conf"), strings.ReplaceAll(atOnceConf, "AT", "80"))
+	rules, err := harness.Output(dir, "convert", "nginx", "nginx.conf", "--routes", "routes.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "rules.yaml"), rules)
+	db := "sqlite:" + filepath.Join(dir, "headgate.db")
+	harness.Run(t, dir, "policy", "import", "rules.yaml", "--db", db)
+	begun, end := make(chan bool), make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- true
+		<-end
+	}))
+	t.Cleanup(api.Close)
+	gateway := harness.Serve(t, dir, "--upstream", api.URL, "--routes", "routes.txt", "--db", db)
+	nginx, err := peers.NginxBy(t.TempDir(), func(at string) string {
+		return fmt.Sprintf(nginxConf, strings.NewReplacer("AT", at, "API", api.URL).Replace(atOnceConf))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nginx.Stop)
+	var all []request
+	for range 6 {
+		for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+			all = append(all, request{from, "/v1/slow"}, request{from, "/v1/reports"})
+		}
+	}
+	// A request is under way when the API has it, and refused when it is answered first.
+	together := func(url string) (admitted []bool) {
+		var answered sync.WaitGroup
+		for _, r := range all {
+			dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(r.from)}}
+			client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+			refused := make(chan error, 1)
+			answered.Go(func() {
+				answer, err := client.Get(url + r.path)
+				if err == nil {
+					answer.Body.Close()
+				}
+				refused <- err
+			})
+			select {
+			case <-begun:
+				admitted = append(admitted, true)
+			case err := <-refused:
+				if err != nil {
+					t.Fatal(err)
+				}
+				admitted = append(admitted, false)
+			}
+		}
+		for _, is := range admitted {
+			if is {
+				end <- struct{}{}
+			}
+		}
+		answered.Wait()
+		return admitted
+	}
+	for range 2 {
+		alike(t, all, together(nginx.URL()), together(gateway.URL), 2*3+4)
 	}
 }
 

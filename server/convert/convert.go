@@ -177,8 +177,14 @@ func stricter(a, b policy.Rule) bool {
 	if (a.CountWhen == "") != (b.CountWhen == "") {
 		return a.CountWhen == ""
 	}
-	x, y := float64(a.Limit)/float64(a.Per), float64(b.Limit)/float64(b.Per)
+	x, y := float64(a.Limit)/float64(max(a.Per, 1)), float64(b.Limit)/float64(max(b.Per, 1)) // none: so many at once
 	return cmp.Or(cmp.Compare(x, y), cmp.Compare(a.Burst, b.Burst)) < 0
+}
+
+// inFlight makes a rule one for how many requests of a subject are under way at once.
+func inFlight(subject policy.Subject, r policy.Rule) policy.Rule {
+	r.Subject, r.Algorithm = subject.Counting(policy.CountsUnderWay), policy.Concurrency
+	return r
 }
 
 // methods are those that a path without a method stands for. HEAD counts as GET.
@@ -331,7 +337,7 @@ func fieldsOf(r policy.Rule) []string {
 		fields = append(fields, "per: "+strconv.FormatInt(int64(r.Per/time.Second), 10)+"s")
 	}
 	number("burst", r.Burst)
-	if r.Algorithm != policy.TokenBucket {
+	if r.Algorithm != policy.TokenBucket && r.Algorithm != policy.Concurrency { // of which the subject tells
 		fields = append(fields, "algorithm: "+r.Algorithm.String())
 	}
 	if r.Scope != policy.Local {

@@ -50,7 +50,9 @@ func ingress(c *conversion, files []File) error {
 // limited reports whether an Ingress has a limit.
 func limited(d node) bool {
 	notes := d.get("metadata", "annotations")
-	return notes.get(annotation+"limit-rps").is() || notes.get(annotation+"limit-rpm").is()
+	return slices.ContainsFunc([]string{"limit-rps", "limit-rpm", "limit-connections"}, func(name string) bool {
+		return notes.get(annotation + name).is()
+	})
 }
 
 // pathsOf are the paths of an Ingress.
@@ -82,14 +84,10 @@ func (c *conversion) annotations(d node, parts bool) {
 		}
 		times = n
 	}
-	if conns := notes.get(annotation + "limit-connections"); conns.is() {
-		c.Limits++
-		c.lost(conns.line(), "limit-connections %s: Headgate limits requests, not connections", conns.text())
-	}
 	for _, rate := range []struct {
 		name string
 		per  time.Duration
-	}{{"limit-rps", time.Second}, {"limit-rpm", time.Minute}} {
+	}{{"limit-connections", 0}, {"limit-rps", time.Second}, {"limit-rpm", time.Minute}} {
 		of := notes.get(annotation + rate.name)
 		if !of.is() {
 			continue
@@ -101,6 +99,9 @@ func (c *conversion) annotations(d node, parts bool) {
 			continue
 		}
 		r := policy.Rule{Limit: n, Per: rate.per, Burst: n*times + 1, Subject: policy.SubjectIP, Name: name}
+		if rate.per == 0 { // so many at once
+			r = inFlight(policy.SubjectIP, policy.Rule{Limit: n, Name: name})
+		}
 		c.ingressPaths(d, of.line(), rate.name+" "+of.text(), r, parts)
 	}
 	for _, field := range []string{"limit-whitelist", "limit-allowlist"} {

@@ -16,7 +16,7 @@ import (
 // nginxConfig is what limits of nginx refer to.
 type nginxConfig struct {
 	*conversion
-	zones map[string]nginxZone
+	zones map[string]nginxZone // by the directive that uses them and their name
 	maps  map[string]directive // map and geo, by the variable that they set
 
 	locations []path // of the server at hand, with those in others: the longest that begins a path has the request
@@ -30,14 +30,20 @@ type nginxZone struct {
 	line  int
 }
 
-// use is a limit_req where it stands.
+// use is a limit_req or limit_conn where it stands.
 type use struct {
 	directive
 	file   string
 	shadow bool
 }
 
-// nginx converts limit_req. Files are read as if they stood one behind the other, since zones and limits may be in
+// String is the directive as it is written.
+func (u use) String() string { return u.name + " " + strings.Join(u.args, " ") }
+
+// nginxLimits are the directives that are converted: how many requests begin in a time, and how many are under way.
+var nginxLimits = []string{"limit_req", "limit_conn"}
+
+// nginx converts limit_req and limit_conn. Files are read as if they stood one behind the other, since zones and limits may be in
 // different ones.
 func nginx(c *conversion, files []File) error {
 	n := nginxConfig{conversion: c, zones: map[string]nginxZone{}, maps: map[string]directive{}}
@@ -53,7 +59,7 @@ func nginx(c *conversion, files []File) error {
 	}
 	for i, f := range files {
 		c.file = f.Name
-		n.level(trees[i], false)
+		n.level(trees[i], nil)
 	}
 	return nil
 }
@@ -74,12 +80,12 @@ func (n *nginxConfig) define(list []directive) {
 					}
 				}
 			}
-			n.zones[name] = zone
+			n.zones["limit_req "+name] = zone
+		case d.name == "limit_conn_zone" && len(d.args) == 2:
+			name, _, _ := strings.Cut(strings.TrimPrefix(d.args[1], "zone="), ":")
+			n.zones["limit_conn "+name] = nginxZone{key: d.args[0], file: n.file, line: d.line}
 		case (d.name == "map" || d.name == "geo") && len(d.args) > 0:
 			n.maps[d.args[len(d.args)-1]] = d
-		case d.name == "limit_conn":
-			n.lost(d.line, "limit_conn %s: Headgate limits requests, not connections or requests in flight",
-				strings.Join(d.args, " "))
 		case d.name == "include" && len(d.args) == 1 && !strings.HasSuffix(d.args[0], "mime.types"):
 			n.note(Differs, d.line, "include %s is not followed: if limits stand there, give that file as well",
 				d.args[0])
@@ -102,42 +108,49 @@ func nginxRate(s string) (limit int64, per time.Duration, ok bool) {
 }
 
 // level converts the limits of a file, http or a server, and what stands in it. Limits of a level hold in those
-// below that have none.
-func (n *nginxConfig) level(list []directive, shadow bool) {
+// below that have none. What is in shadow are directives of nginxLimits.
+func (n *nginxConfig) level(list []directive, shadow []string) {
 	own, shadow := n.usesOf(list, shadow)
 	if slices.ContainsFunc(list, func(d directive) bool { return d.name == "location" }) {
 		n.locations = locationsIn(list)
 	}
-	below := false // something has limits instead
+	below := map[string]bool{} // something has such limits instead
 	for _, d := range list {
 		switch d.name {
 		case "http", "server":
 			n.level(d.block, shadow)
-			below = below || anyUse(d)
 		case "location":
 			n.location(d, shadow)
-			below = below || anyUse(d)
+		default:
+			continue
+		}
+		for _, limit := range nginxLimits {
+			below[limit] = below[limit] || anyUse(d, limit)
 		}
 	}
 	for _, u := range own {
-		n.whole(u, below)
+		n.whole(u, below[u.name])
 	}
 }
 
 // usesOf are the limits of a level itself.
-func (n *nginxConfig) usesOf(list []directive, shadow bool) ([]use, bool) {
+func (n *nginxConfig) usesOf(list []directive, shadow []string) ([]use, []string) {
 	var own []use
 	for _, d := range list {
-		if d.name == "limit_req_dry_run" && len(d.args) == 1 {
-			shadow = d.args[0] == "on"
+		if limit, ok := strings.CutSuffix(d.name, "_dry_run"); ok && len(d.args) == 1 {
+			shadow = slices.DeleteFunc(slices.Clone(shadow), func(s string) bool { return s == limit })
+			if d.args[0] == "on" {
+				shadow = append(shadow, limit)
+			}
 		}
-		if d.name == "limit_req_status" && len(d.args) == 1 && d.args[0] != "429" {
-			n.differs(d.line, "limit_req_status is %s: refused requests get a 429", d.args[0])
+		if limit, ok := strings.CutSuffix(d.name, "_status"); ok && slices.Contains(nginxLimits, limit) &&
+			len(d.args) == 1 && d.args[0] != "429" {
+			n.differs(d.line, "%s is %s: refused requests get a 429", d.name, d.args[0])
 		}
 	}
 	for _, d := range list {
-		if d.name == "limit_req" {
-			own = append(own, use{d, n.file, shadow})
+		if slices.Contains(nginxLimits, d.name) {
+			own = append(own, use{d, n.file, slices.Contains(shadow, d.name)})
 		}
 	}
 	n.Limits += len(own)
@@ -159,8 +172,9 @@ func locationsIn(list []directive) (paths []path) {
 	return paths
 }
 
-func anyUse(d directive) bool {
-	return slices.ContainsFunc(d.block, func(d directive) bool { return d.name == "limit_req" || anyUse(d) })
+// anyUse reports whether a limit stands in a block.
+func anyUse(d directive, limit string) bool {
+	return slices.ContainsFunc(d.block, func(d directive) bool { return d.name == limit || anyUse(d, limit) })
 }
 
 // whole converts a limit for all of a server, but for what has limits below.
@@ -169,7 +183,7 @@ func (n *nginxConfig) whole(u use, below bool) {
 	if !ok {
 		return
 	}
-	of := "limit_req " + strings.Join(u.args, " ")
+	of := u.String()
 	switch {
 	case len(only) > 0:
 		n.under(u, r, path{text: "/"}, only)
@@ -181,7 +195,7 @@ func (n *nginxConfig) whole(u use, below bool) {
 }
 
 // location converts the limits of a location.
-func (n *nginxConfig) location(d directive, shadow bool) {
+func (n *nginxConfig) location(d directive, shadow []string) {
 	own, shadow := n.usesOf(d.block, shadow)
 	for _, below := range d.block {
 		if below.name == "location" {
@@ -197,7 +211,7 @@ func (n *nginxConfig) location(d directive, shadow bool) {
 		modifier, text = d.args[0], d.args[1]
 	}
 	for _, u := range own {
-		of := "limit_req " + strings.Join(u.args, " ")
+		of := u.String()
 		switch {
 		case strings.HasPrefix(modifier, "~"):
 			n.lost(u.line, "%s in location %s: write rules for the endpoints that the expression means", of, name)
@@ -223,7 +237,7 @@ func (n *nginxConfig) location(d directive, shadow bool) {
 
 // under adds a rule for each endpoint under a path.
 func (n *nginxConfig) under(u use, r policy.Rule, p path, only []string) {
-	of := "limit_req " + strings.Join(u.args, " ")
+	of := u.String()
 	endpoints, ok := n.endpoints(p, only)
 	if len(n.options.Endpoints) > 0 {
 		endpoints = slices.DeleteFunc(endpoints, func(at string) bool {
@@ -251,8 +265,59 @@ func (n *nginxConfig) under(u use, r policy.Rule, p path, only []string) {
 
 // rule makes the rule of a limit, for some methods or all.
 func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
-	of := "limit_req " + strings.Join(u.args, " ")
-	var zone nginxZone
+	of := u.String()
+	limit := n.rate
+	if u.name == "limit_conn" {
+		limit = n.places
+	}
+	r, zone, ok := limit(u)
+	if !ok {
+		return r, nil, false
+	}
+	if u.shadow {
+		r.Mode = policy.Shadow
+	}
+	how, ok := n.key(u.line, of, zone.key, 0)
+	if !ok {
+		return r, nil, false
+	}
+	if r.Subject = how.subject; u.name == "limit_conn" {
+		r = inFlight(how.subject, r)
+	}
+	for _, network := range how.exempt {
+		n.exempt(u.line, "of zone "+r.Name, network)
+	}
+	if len(how.exempt) > 0 && len(n.zones) > 1 {
+		n.differs(u.line,
+			"%s: addresses that it leaves out are exempt from all limits here, from this one alone in nginx", of)
+	}
+	return r, how.methods, true
+}
+
+// places is how many requests of a caller limit_conn lets be under way: nginx counts a connection while a request of it
+// is being answered, and with HTTP/2 each request as a connection.
+func (n *nginxConfig) places(u use) (r policy.Rule, zone nginxZone, ok bool) {
+	if len(u.args) != 2 {
+		n.lost(u.line, "%s: want a zone and a number", u)
+		return r, zone, false
+	}
+	zone, known := n.zones["limit_conn "+u.args[0]]
+	limit, err := strconv.ParseInt(u.args[1], 10, 64)
+	switch {
+	case !known:
+		n.lost(u.line, "%s: there is no limit_conn_zone %s; if it stands in another file, give that one as well", u,
+			u.args[0])
+	case err != nil || limit < 1:
+		n.lost(u.line, "%s: %q is no number, want 1 or more", u, u.args[1])
+	default:
+		return policy.Rule{Limit: limit, Name: u.args[0]}, zone, true
+	}
+	return r, zone, false
+}
+
+// rate is what limit_req admits in a time.
+func (n *nginxConfig) rate(u use) (r policy.Rule, zone nginxZone, ok bool) {
+	of := u.String()
 	name, delay, known := "", "0", false
 	var burst int64
 	for _, a := range u.args {
@@ -260,12 +325,12 @@ func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
 		switch field {
 		case "zone":
 			name = value
-			zone, known = n.zones[value]
+			zone, known = n.zones["limit_req "+value]
 		case "burst":
 			var err error
 			if burst, err = strconv.ParseInt(value, 10, 64); err != nil || burst < 0 {
 				n.lost(u.line, "%s: burst is %q, want a whole number", of, value)
-				return r, nil, false
+				return r, zone, false
 			}
 		case "nodelay":
 			delay = "all"
@@ -277,15 +342,12 @@ func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
 	case !known:
 		n.lost(u.line, "%s: there is no limit_req_zone %s; if it stands in another file, give that one as well", of,
 			name)
-		return r, nil, false
+		return r, zone, false
 	case zone.limit == 0:
 		n.lost(u.line, "%s: its zone has no rate", of)
-		return r, nil, false
+		return r, zone, false
 	}
 	r = policy.Rule{Limit: zone.limit, Per: zone.per, Burst: burst + 1, Name: name}
-	if u.shadow {
-		r.Mode = policy.Shadow
-	}
 	switch {
 	case burst == 0 || delay == "all":
 	case delay == "0":
@@ -293,19 +355,7 @@ func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
 	default:
 		n.differs(u.line, "%s: requests beyond the first %s pass at once here; nginx holds them back", of, delay)
 	}
-	var how keyed
-	if how, ok = n.key(u.line, of, zone.key, 0); !ok {
-		return r, nil, false
-	}
-	r.Subject = how.subject
-	for _, network := range how.exempt {
-		n.exempt(u.line, "of zone "+name, network)
-	}
-	if len(how.exempt) > 0 && len(n.zones) > 1 {
-		n.differs(u.line,
-			"%s: addresses that it leaves out are exempt from all limits here, from this one alone in nginx", of)
-	}
-	return r, how.methods, true
+	return r, zone, true
 }
 
 // keyed is whose requests a zone counts together.

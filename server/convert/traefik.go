@@ -10,7 +10,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// traefik converts the middleware rateLimit of a dynamic configuration in YAML, or of a Middleware of Kubernetes.
+// traefik converts the middlewares rateLimit and inFlightReq of a dynamic configuration in YAML, or of Middlewares of
+// Kubernetes.
 func traefik(c *conversion, files []File) error {
 	for _, f := range files {
 		c.file = f.Name
@@ -70,20 +71,17 @@ func (c *conversion) traefikRouters(d node, limits map[string]node, used map[str
 	for _, r := range routers {
 		for _, name := range r.middlewares {
 			name, _, _ = strings.Cut(name, "@")
-			limit := limits[name].get("rateLimit")
+			kind, limit := traefikLimit(limits[name])
 			if !limit.is() {
-				if limits[name].get("inFlightReq").is() {
-					c.lost(r.line, "inFlightReq %s: write a rule with subject in_flight:ip for it", name)
-				}
 				continue
 			}
 			used[name] = true
 			c.Limits++
-			rule, ok := c.traefikRule(name, limit)
+			rule, ok := c.traefikRule(kind, name, limit)
 			if !ok {
 				continue
 			}
-			of := "rateLimit " + name + " of router " + r.name
+			of := kind + " " + name + " of router " + r.name
 			place, only, ok := traefikPlace(r.rule)
 			switch {
 			case !ok:
@@ -118,21 +116,50 @@ func (c *conversion) traefikUnder(line int, of string, r policy.Rule, p path, on
 
 // traefikUnused converts a limit that no router of the file names.
 func (c *conversion) traefikUnused(name string, m node, used map[string]bool) {
-	limit := m.get("rateLimit")
+	kind, limit := traefikLimit(m)
 	if !limit.is() || used[name] {
 		return
 	}
 	c.Limits++
-	if r, ok := c.traefikRule(name, limit); ok {
-		c.differs(limit.line(), "rateLimit %s is named by no router in the file: it holds for all requests here", name)
-		c.everywhere(limit.line(), "rateLimit "+name, r)
+	if r, ok := c.traefikRule(kind, name, limit); ok {
+		c.differs(limit.line(), "%s %s is named by no router in the file: it holds for all requests here", kind, name)
+		c.everywhere(limit.line(), kind+" "+name, r)
 	}
 }
 
-// traefikRule makes a rule of average, period, burst and sourceCriterion.
-func (c *conversion) traefikRule(name string, limit node) (policy.Rule, bool) {
+// traefikLimit is the limit of a middleware, if it is one.
+func traefikLimit(m node) (kind string, limit node) {
+	kind = "rateLimit"
+	if m.get("inFlightReq").is() {
+		kind = "inFlightReq"
+	}
+	return kind, m.get(kind)
+}
+
+// traefikRule makes a rule of a middleware, which counts by address if it is a rateLimit and does not say otherwise,
+// and by host if it is an inFlightReq.
+func (c *conversion) traefikRule(kind, name string, limit node) (r policy.Rule, ok bool) {
+	by := limit.get("sourceCriterion")
+	if kind == "rateLimit" {
+		if r, ok = c.traefikRate(name, limit); ok {
+			r.Subject, ok = c.traefikSubject(limit.line(), kind+" "+name, by, false)
+		}
+		return r, ok
+	}
+	amount, ok := limit.get("amount").number()
+	if !ok || amount < 1 {
+		c.lost(limit.line(), "inFlightReq %s: amount is %q, want a whole number of 1 or more", name,
+			limit.get("amount").text())
+		return r, false
+	}
+	subject, ok := c.traefikSubject(limit.line(), kind+" "+name, by, true)
+	return inFlight(subject, policy.Rule{Limit: amount, Name: name}), ok
+}
+
+// traefikRate makes a rule of average, period and burst.
+func (c *conversion) traefikRate(name string, limit node) (policy.Rule, bool) {
 	line := limit.line()
-	r := policy.Rule{Per: time.Second, Burst: 1, Subject: policy.SubjectIP, Name: name}
+	r := policy.Rule{Per: time.Second, Burst: 1, Name: name}
 	average, ok := limit.get("average").number()
 	if !ok || average < 1 {
 		c.lost(line, "rateLimit %s: average is %q, which means no limit", name, limit.get("average").text())
@@ -153,27 +180,30 @@ func (c *conversion) traefikRule(name string, limit node) (policy.Rule, bool) {
 	if burst, ok := limit.get("burst").number(); ok && burst > 0 {
 		r.Burst = burst
 	}
-	by := limit.get("sourceCriterion")
+	return r, true
+}
+
+// traefikSubject is whose requests a limit counts together, by what sourceCriterion says.
+func (c *conversion) traefikSubject(line int, of string, by node, hostByDefault bool) (policy.Subject, bool) {
 	switch header := by.get("requestHeaderName").text(); {
-	case by.get("requestHost").text() == "true":
-		r.Subject = policy.SubjectEndpoint
-		c.differs(by.line(), "rateLimit %s counts by host: one bucket for all hosts here", name)
+	case by.get("requestHost").text() == "true", !by.is() && hostByDefault:
+		c.differs(max(by.line(), line), "%s counts by host: one bucket for all hosts here", of)
+		return policy.SubjectEndpoint, true
 	case strings.EqualFold(header, "Authorization") || strings.EqualFold(header, "X-Api-Key"):
-		r.Subject = policy.SubjectPrincipal
-		c.differs(by.line(), "rateLimit %s counts by %s: the verified caller here, else the address; anything in "+
-			"that header was a budget of its own", name, header)
+		c.differs(by.line(), "%s counts by %s: the verified caller here, else the address; anything in "+
+			"that header was a budget of its own", of, header)
+		return policy.SubjectPrincipal, true
 	case header != "":
-		c.lost(by.line(), "rateLimit %s counts by the header %s, which a client writes and nobody verifies", name,
-			header)
-		return r, false
+		c.lost(by.line(), "%s counts by the header %s, which a client writes and nobody verifies", of, header)
+		return policy.SubjectIP, false
 	case by.get("ipStrategy", "depth").is():
-		c.differs(by.line(), "rateLimit %s reads X-Forwarded-For at depth %s: set trusted_proxies", name,
+		c.differs(by.line(), "%s reads X-Forwarded-For at depth %s: set trusted_proxies", of,
 			by.get("ipStrategy", "depth").text())
 	}
 	for _, network := range by.get("ipStrategy", "excludedIPs").texts() {
-		c.differs(by.line(), "rateLimit %s looks behind %s: name it in trusted_proxies", name, network)
+		c.differs(by.line(), "%s looks behind %s: name it in trusted_proxies", of, network)
 	}
-	return r, true
+	return policy.SubjectIP, true
 }
 
 var traefikCall = regexp.MustCompile("^(Host|HostSNI|Path|PathPrefix|Method)\\(((?:[`\"][^`\"]*[`\"],?\\s*)+)\\)$")
