@@ -26,7 +26,8 @@ func FuzzMessage(f *testing.F) {
 		m = appendHead(nil, &head{kind: copying, from: 1})
 		m = appendEntry(m, copying, key.Key{}, &Entry{Shape: sh, Nth: math.MaxUint32,
 			Admitted: rate.MaxCapacity, Returned: rate.MaxCapacity, Own: 7, Owed: rate.MaxCapacity})
-		f.Add(appendCounts(m, []Count{{1, 2, 3, 1}, {math.MaxUint64, math.MaxUint32, rate.MaxCapacity, rate.MaxCapacity}}))
+		f.Add(appendCounts(m, []Count{{1, 2, 3, 1},
+			{math.MaxUint64, math.MaxUint32, rate.MaxCapacity, rate.MaxCapacity}}))
 	}
 	f.Add([]byte{version, 0})
 	f.Add(append(appendHead(nil, &head{}), bytes.Repeat([]byte{0xff}, 40)...))
