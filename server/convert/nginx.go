@@ -43,8 +43,8 @@ func (u use) String() string { return u.name + " " + strings.Join(u.args, " ") }
 // nginxLimits are the directives that are converted: how many requests begin in a time, and how many are under way.
 var nginxLimits = []string{"limit_req", "limit_conn"}
 
-// nginx converts limit_req and limit_conn. Files are read as if they stood one behind the other, since zones and limits may be in
-// different ones.
+// nginx converts limit_req and limit_conn. Files are read as if they stood one behind the other, since zones and
+// limits may be in different ones.
 func nginx(c *conversion, files []File) error {
 	n := nginxConfig{conversion: c, zones: map[string]nginxZone{}, maps: map[string]directive{}}
 	var trees [][]directive
