@@ -135,7 +135,7 @@ views.push({
       replace(tiles,
         tile(perSecond(admitted), 'admitted'),
         tile(perSecond(denied), 'denied', denied > 0 ? 'bad' : ''),
-        tile(percent(admitted + denied > 0 ? denied / (admitted + denied) : 0), 'of what rules decide'),
+        tile(percent(admitted + denied > 0 ? denied / (admitted + denied) : 0), 'of requests denied'),
         tile(percent(all > 0 ? early / all : 0), 'of denials came before Retry-After', all > 0 && early / all > 0.3 ? 'bad' : ''));
       replace(warnings, now.warnings.length > 0 && el('ul', { class: 'panel warnings', 'aria-label': 'Warnings' },
         now.warnings.slice(0, 5).map((w) => el('li', { class: 'warn' }, warned(w))),
