@@ -135,14 +135,16 @@ func (d *demonstration) whole() bool {
 		}
 	}
 	_, rows := d.screen.Size()
-	return rows < 24 || slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, withRoom[0]) })
+	first := func(line string) bool { return strings.HasPrefix(line, withRoom[0]) }
+	return rows < 24 || slices.ContainsFunc(lines, first)
 }
 
 // How the lines of a frame begin: those that no screen is too small for here, and those about what is shown.
 var (
 	onEveryScreen = []string{
-		"http://127.0.0.1:", "polite ", "greedy ", "attacker ", "Try it from ", "  . /", "  curl -i -H ", "  curl -i $URL",
-		"  curl -i --path-as-is ", "  headgate explain ", "  headgate policy ", "  curl -s $ADMIN/metrics ",
+		"http://127.0.0.1:", "polite ", "greedy ", "attacker ", "Try it from ", "  . /", "  curl -i -H ",
+		"  curl -i $URL", "  curl -i --path-as-is ", "  headgate explain ",
+		"  headgate policy ", "  curl -s $ADMIN/metrics ",
 	}
 	withRoom = []string{"  clients ─▶ gateway ", "The rule: ", "  polite ", "  greedy ", "  attacker "}
 )
@@ -192,7 +194,8 @@ func TestDemonstrationOnATerminal(t *testing.T) {
 func TestDemonstrationInLines(t *testing.T) {
 	d := demonstrate(t, 80, 24, "--plain", "--for", "1100ms")
 	onTerminal := d.ended()
-	cmd := exec.Command(harness.Binary(t), "demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--for", "1100ms")
+	cmd := exec.Command(harness.Binary(t), "demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--for", "1100ms")
 	inPipe, err := cmd.Output()
 	if err != nil {
 		var failed *exec.ExitError

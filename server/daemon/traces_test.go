@@ -1,10 +1,13 @@
 package daemon_test
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/hex"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -171,6 +174,78 @@ func TestTraces(t *testing.T) {
 		t.Errorf("the API got %q, want the span of the request as its parent", arrived[0])
 	}
 }
+
+// TestTracesOfWebSockets: the API is told the trace of what opens a connection, by either engine. The span of the
+// request is as long as the connection, and keeps its name whatever is sent; decisions about messages are in it.
+func TestTracesOfWebSockets(t *testing.T) {
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel() // spans are sent after some seconds
+			c := newReceiver(t)
+			arrived := make(chan string, 1)
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				arrived <- strings.Join(r.Header["Traceparent"], "+") + " " + r.Header.Get("Tracestate")
+				conn, buffered, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"+
+					"Connection: Upgrade\r\n\r\n")
+				_, _ = io.CopyN(conn, buffered, int64(2*len(masked))) // what it was sent comes back as it is
+			}))
+			t.Cleanup(api.Close)
+			p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 100}}, func(conf *config.Config) {
+				conf.Upstream, conf.Engine = api.URL, engine
+				conf.Traces.Endpoint, conf.Traces.OneIn = c.URL+"/v1/traces", 1
+				conf.WebSockets = map[string]config.WebSocket{"GET /v1/items/{id}": {}}
+			})
+			conn, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, "GET /v1/items/7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+				"Sec-WebSocket-Version: 13\r\nTraceparent: 00-%s-%s-01\r\nTracestate: vendor=1\r\n\r\n", trace, parent)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("the handshake is answered with %v, %v", answer, err)
+			}
+			told, state, _ := strings.Cut(<-arrived, " ")
+			if len(told) != 55 || told[3:35] != trace || told[36:52] == parent ||
+				told[53:] != "01" || state != "vendor=1" {
+				t.Errorf("the API got %q and %q, want a span of trace %s", told, state, trace)
+			}
+			if _, err := io.WriteString(conn, masked+masked); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, conn) // until the API has gone
+			conn.Close()
+			verdicts, named := 0, 0
+			for _, s := range c.await(t, 4) { // the request, and the decisions about it and two messages
+				within := hexOf(s.ParentSpanId)
+				switch {
+				case hexOf(s.TraceId) != trace:
+					t.Errorf("%s is of trace %s", s.Name, hexOf(s.TraceId))
+				case s.Name == "decision" && within == told[36:52]:
+					verdicts++
+				case s.Name == "GET /v1/items/{id}" && within == parent &&
+					attributesOf(s)["http.route"].GetStringValue() == "/v1/items/{id}":
+					named++
+				default:
+					t.Errorf("there is a span %v", s)
+				}
+			}
+			if verdicts != 3 || named != 1 {
+				t.Errorf("%d spans of decisions and %d of requests, want 3 and 1", verdicts, named)
+			}
+		})
+	}
+}
+
+// masked is a message of two bytes as a client sends it, under a mask of zeros.
+const masked = "\x81\x82\x00\x00\x00\x00hi"
 
 func hexOf(id []byte) string { return hex.EncodeToString(id) }
 

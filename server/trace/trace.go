@@ -189,9 +189,11 @@ func (t *Tracer) hasRoom() bool {
 	return t.sampled.Add(1) <= int64(t.o.PerSecond)
 }
 
-// Time asks for the times of decisions about requests that are sampled. It fits headgate.Options.Time.
-func (t *Tracer) Time(ctx context.Context, _ *headgate.Request) *headgate.Stages {
-	if !trace.SpanFromContext(ctx).IsRecording() {
+// Time asks for the times of decisions about requests that are sampled. Each further decision about what comes on the
+// connection of one takes a place of its own in its second: one connection brings any number of messages. It fits
+// headgate.Options.Time.
+func (t *Tracer) Time(ctx context.Context, r *headgate.Request) *headgate.Stages {
+	if !trace.SpanFromContext(ctx).IsRecording() || (r.Message || r.UnderWay) && !t.hasRoom() {
 		return nil
 	}
 	return &headgate.Stages{Note: ctx}
@@ -211,6 +213,9 @@ func (t *Tracer) Observe(r *headgate.Request, d *headgate.Decision) {
 	_, span := t.tracer.Start(ctx, "decision", trace.WithTimestamp(now.Add(-d.Stages.Total())),
 		trace.WithAttributes(attributes...))
 	span.End(trace.WithTimestamp(now))
+	if r.Message {
+		return // the request is that which opened the connection
+	}
 	request := trace.SpanFromContext(ctx)
 	if route, ok := routeOf(d); ok {
 		request.SetName(method(r.Method) + " " + route)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 )
@@ -58,7 +59,7 @@ func TestWhatIsSampled(t *testing.T) {
 		for second := range 2 {
 			got := 0
 			h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if tracer.Time(r.Context(), nil) != nil {
+				if tracer.Time(r.Context(), &headgate.Request{}) != nil {
 					got++
 				} else if len(r.Header[field]) != len(test.fields) {
 					t.Errorf("%s: what is not sampled goes on with %q, want %q", test.name,
@@ -81,10 +82,37 @@ func TestWhatIsSampled(t *testing.T) {
 	}
 }
 
+// TestMessagesOfOneConnection: however many messages come on a connection that is sampled, no more of them than
+// requests are in a second.
+func TestMessagesOfOneConnection(t *testing.T) {
+	now := time.Unix(1_770_000_000, 0)
+	tracer := newTracer(t, Options{OneIn: 1, PerSecond: 3, Now: func() time.Time { return now }})
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if tracer.Time(r.Context(), &headgate.Request{}) == nil {
+			t.Error("the request is not sampled")
+		}
+		for _, want := range []int{2, 3} {
+			got := 0
+			for range 10 {
+				if tracer.Time(r.Context(), &headgate.Request{Message: true}) != nil {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%d of 10 messages are sampled, want %d", got, want)
+			}
+			now = now.Add(time.Second)
+		}
+	})
+	tracer.Serve(nil, httptest.NewRequest("GET", "/", nil), h)
+}
+
 // TestWhatIsNotSampledCostsNothing: no allocation, with a trace context and without.
 func TestWhatIsNotSampledCostsNothing(t *testing.T) {
 	tracer := newTracer(t, Options{OneIn: 1e9})
-	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { tracer.Time(r.Context(), nil) })
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		tracer.Time(r.Context(), &headgate.Request{})
+	})
 	r := httptest.NewRequest("GET", "/", nil)
 	if n := testing.AllocsPerRun(1000, func() { tracer.Serve(nil, r, h) }); n >= trial.Allocations {
 		t.Errorf("a request that is not sampled allocates %v times, want 0", n)
