@@ -157,7 +157,7 @@ mysql: deps ## test databases on MySQL, in the place of MariaDB (fetches 55 MB i
 	cd server && HEADGATE_TEST_MYSQLD="$$(../scripts/fetch-mysql ../bin/mysql)" go test -count=1 -timeout 15m -skip 'Failover|Disk|TLS' ./database ./daemon -run '/MariaDB|Servers'
 
 browser: deps ## use the page as an operator does, in a real Chromium, and leave pictures of it in bin/browser (two minutes)
-	@$(GOTEST) -tags long ./eval/browser
+	@$(GOTEST) -count=1 -tags long ./eval/browser
 
 valkey: ## test what replicas share on Valkey, in the place of Redis (fetches it into bin/valkey-server)
 	@scripts/install-valkey

@@ -68,6 +68,13 @@ function color(name) { return getComputedStyle(document.documentElement).getProp
 
 const charts = new Set();
 
+// timeOfDay is an axis of times of the day, far enough from each other to be read.
+const timeOfDay = {
+  space: 56, size: 34, incrs: [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600],
+  values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString([],
+    { hourCycle: 'h23', hour: '2-digit', minute: '2-digit', second: at.length > 1 && at[1] - at[0] < 60 ? '2-digit' : undefined })),
+};
+
 // chart draws lines over time, or over another number where options.plain. series: label, color variable, values; dash
 // makes a line broken, bars makes columns of it. options.band is a stretch that is marked.
 function chart(at, label, times, series, options) {
@@ -79,8 +86,9 @@ function chart(at, label, times, series, options) {
     width: Math.max(260, at.clientWidth), height: (options && options.height) || 220,
     cursor: { y: false }, legend: { live: true },
     scales: { x: options && options.plain ? { time: false } : { range: (_, from, to) => [Math.min(from, to - 300), to] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+    padding: options && options.plain ? undefined : [null, 26, null, null], // half of the last time
     axes: [
-      { stroke: color('--dim'), grid: { show: !!(options && options.plain), stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, ...(options && options.x) },
+      { stroke: color('--dim'), grid: { show: !!(options && options.plain), stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, ...(options && options.plain ? options.x : timeOfDay) },
       { stroke: color('--dim'), grid: { stroke: color('--line'), width: 1 }, ticks: { stroke: color('--line') }, size: 56, ...(options && options.y) },
     ],
     series: [{ ...(options && options.over) }, ...series.map((s) => ({

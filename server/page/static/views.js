@@ -120,7 +120,7 @@ views.push({
     const box = el('input', { type: 'checkbox', change: () => { reveal = box.checked; refresh().catch(sayProblem); } });
     box.checked = reveal;
     const warnings = el('div');
-    main.append(el('h1', null, 'Who is denied now'), fleetNote(), warnings, tiles, drawing,
+    main.append(el('h1', null, 'Who is denied now?'), fleetNote(), warnings, tiles, drawing,
       el('div', { class: 'row' }, el('label', { class: 'beside' }, box, 'show who callers are')), lists);
     sameElsewhere('headgate activity', '/v1/activity');
 
@@ -170,7 +170,7 @@ views.push({
     const detail = el('div');
     let rules = [];
     let rates = new Map();
-    main.append(el('h1', null, 'Which rule, and is it right'),
+    main.append(el('h1', null, 'Which rule, and is it right?'),
       el('p', { class: 'dim' }, 'A rule that denies nobody may be needless; one that denies most of what comes is wrong, or under attack.'),
       el('div', { class: 'row' }, el('label', null, 'Search (key /)', search)), detail, list, explainForm());
     sameElsewhere('headgate policy list', '/v1/policies');
@@ -322,8 +322,8 @@ views.push({
         replace(tiles,
           tile(percent(r.denied / got.requests), `of ${number(got.requests)} requests denied`, r.denied > got.in_force.denied ? 'bad' : ''),
           tile(number(r.callers_denied), `of ${number(got.callers)} callers denied something`),
-          tile('+' + number(r.newly_denied), 'newly denied', r.newly_denied > 0 ? 'bad' : ''),
-          tile('−' + number(r.no_longer_denied), 'no longer denied', r.no_longer_denied > 0 ? 'good' : ''));
+          tile((r.newly_denied > 0 ? '+' : '') + number(r.newly_denied), 'newly denied', r.newly_denied > 0 ? 'bad' : ''),
+          tile((r.no_longer_denied > 0 ? '−' : '') + number(r.no_longer_denied), 'no longer denied', r.no_longer_denied > 0 ? 'good' : ''));
         chart(time, 'Requests over the last hour, and how many would be denied', times, [
           { label: 'asked', color: '--dim', values: got.asked },
           { label: 'denied in force', color: '--warn', values: got.in_force.spans, dash: [6, 4] },
