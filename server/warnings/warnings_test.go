@@ -409,6 +409,53 @@ func TestHookAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestHookIsSentElsewhereWhileItStops: a reload that names another receiver and another secret, while the process
+// stops, holds for what is still to be sent; what is under way is signed as it was begun, and nothing is lost or
+// sent twice.
+func TestHookIsSentElsewhereWhileItStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down, heard := true, []string{}
+		to := func(name string) warnings.HookOptions {
+			address, _ := url.Parse("https://" + name + ".example/")
+			return warnings.HookOptions{
+				URL: address, Secret: func() ([]byte, error) { return []byte(name), nil },
+				Log: slog.New(slog.DiscardHandler),
+				Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+					if down {
+						return nil, io.ErrUnexpectedEOF
+					}
+					time.Sleep(time.Second / 2)
+					body, _ := io.ReadAll(r.Body)
+					var e warnings.Event
+					_ = json.Unmarshal(body, &e)
+					if want := warnings.Sign([]byte(name), time.Now().Add(-time.Second/2), body); r.Header.Get(
+						warnings.SignatureField) != want || r.URL.Host != name+".example" {
+						t.Errorf("%s is sent to %s, and not signed by the secret of %s", e.ID, r.URL.Host, name)
+					}
+					heard = append(heard, e.ID+" by "+name)
+					return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
+				}),
+			}
+		}
+		h := warnings.NewHook(to("first"))
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { h.Run(ctx); close(ended) }()
+		for _, id := range []string{"1", "2"} {
+			h.Send(warnings.Event{ID: id, Kind: warnings.Denied, State: "begun"})
+		}
+		synctest.Wait() // the first one waits for its second attempt
+		down = false
+		stop()
+		synctest.Wait() // its last attempt is under way
+		h.Use(to("second"))
+		<-ended
+		if s := h.Stats(); fmt.Sprint(heard) != "[1 by first 2 by second]" || s != (warnings.HookStats{Delivered: 2}) {
+			t.Errorf("heard %v, %+v", heard, s)
+		}
+	})
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
