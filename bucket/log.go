@@ -56,6 +56,11 @@ func OwingLog(k key.Key, sh *rate.Shape, owed, at int64) Log {
 	return l
 }
 
+// CountedUntil is until when a log of a key counts what it was charged at the Unix time at.
+func CountedUntil(k key.Key, sh *rate.Shape, at int64) int64 {
+	return addSaturating(begin(k, cell(sh), at), lasting(sh))
+}
+
 // roll moves l on to the cell that holds now.
 func (l Log) roll(now int64, sh *rate.Shape) Log {
 	if now <= l.Stamp {

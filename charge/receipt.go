@@ -318,10 +318,7 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			Before: take.Before,
 		}
 		if it.concurrent {
-			c.Units, c.Charged = -it.units, max(it.since, convertedAt(&c))
-			if it.lost || c.Charged-it.since >= it.shape.Tick { // its rule was gone for longer than it counts
-				c.Charged = math.MinInt64 // which no cell counts
-			}
+			c.Units, c.Charged = -it.units, it.counted(&c)
 			return c, true
 		}
 		if actual > it.cost {
@@ -339,17 +336,32 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 	return bucket.Change{}, false
 }
 
-// convertedAt is when what a bucket of requests under way counted was last converted to another time for which places
-// are kept, or back to one after its rule was gone: it counts from then on. It is below all times if it never was.
-func convertedAt(c *bucket.Change) int64 {
-	at := c.Since
-	for past := c.Before; past != nil; past = past.Before {
-		if past.Shape.Tick != c.Shape.Tick {
-			return at
-		}
-		at = past.Since
+// never is a time that no cell of a log holds.
+const never = math.MinInt64
+
+// counted is since when a place counts in the bucket of c, which every change to another time for which places are kept
+// converts. It is never where the place may have run out in between: its rule was gone, or kept places for a shorter
+// time, or nobody knows any more what the limits were. Others may have it then.
+func (it *item) counted(c *bucket.Change) int64 {
+	if it.lost {
+		return never
 	}
-	return math.MinInt64
+	var room [rate.MaxPast + 1]rate.Past
+	later := append(room[:0], rate.Past{Shape: c.Shape, Since: c.Since})
+	for past := c.Before; past != nil && later[len(later)-1].Since > it.since; past = past.Before {
+		later = append(later, *past)
+	}
+	since, shape := it.since, &it.shape
+	for i := len(later) - 1; i >= 0; i-- {
+		switch to := &later[i]; {
+		case to.Since <= it.since && to.Shape != (rate.Shape{}):
+		case to.Shape == (rate.Shape{}) || to.Since >= bucket.CountedUntil(it.key, shape, since):
+			return never
+		case to.Shape.Tick != shape.Tick:
+			since, shape = to.Since, &to.Shape
+		}
+	}
+	return since
 }
 
 // changedTwice says whether a rule may have had a third limit, between the one
