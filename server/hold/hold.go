@@ -120,6 +120,8 @@ type group struct {
 	// Since the last sweep, both guarded by Limiter.mu.
 	refused int // connections
 	gaveUp  int // connections on which requests were under way, for newcomers of the group
+
+	makesRoom time.Duration // guarded by Limiter.mu: since Limiter.start, when it gives up another one
 }
 
 // New returns a Limiter.
@@ -295,17 +297,32 @@ const mostTold = 16
 
 // idleOfOwn returns a connection of the newcomer's group, which has its share.
 // Not one that came just now: to take turns with oneself costs more than to be
-// refused, and that is what a flood would do. And of those with a request under
-// way an eighth between two sweeps: what begins in their place are requests, and
-// those of a whole group that begin at once keep all others waiting.
+// refused, and that is what a flood would do. Nor all of the others at once, as a
+// flood would have them given up after each sweep, and whoever connects meanwhile
+// waits until all is done: as many between two sweeps as the group may hold, one
+// after the other. And of those with a request under way an eighth: what begins in
+// their place are requests, and those of a whole group that begin at once keep all
+// others waiting.
 func (l *Limiter) idleOfOwn(g *group) *conn {
-	now, busy := l.tick.Load(), g.gaveUp < max(1, l.o().MaxPerAddress/8)
+	o := l.o()
+	at := time.Since(l.start)
+	if g.makesRoom > at+o.every/atOnce {
+		return nil
+	}
+	now, busy := l.tick.Load(), g.gaveUp < max(1, o.MaxPerAddress/8)
 	found := g.find(func(c *conn) bool { return (busy || c.betweenRequests()) && c.idle(now, 1) })
-	if found != nil && !found.betweenRequests() {
+	if found == nil {
+		return nil
+	}
+	g.makesRoom = max(g.makesRoom, at) + o.every/time.Duration(o.MaxPerAddress)
+	if !found.betweenRequests() {
 		g.gaveUp++
 	}
 	return found
 }
+
+// atOnce is the part of a group's connections that it gives up without a pause: one of so many.
+const atOnce = 16
 
 // idleOfLarger returns a connection of a group that holds more than the
 // newcomer's, from one of the largest: one that is idle, else one of a group that
