@@ -182,7 +182,13 @@ func (s *site) measureHeld(ctx context.Context, v vector, n, rounds int, span ti
 	h := held{vector: v, span: span, connections: n}
 	before := memory(s.gate.PID())
 	for range rounds {
+		// Metrics take the gateway some milliseconds each time, so they are asked for without the attacker as well.
+		undisturbed, stop := context.WithCancel(ctx)
+		var watching sync.WaitGroup
+		watching.Go(func() { s.watch(undisturbed, &held{}, before) })
 		s.honest(ctx, span, &h.quiet, &h.alone)
+		stop()
+		watching.Wait()
 		attacking, stop := context.WithCancel(ctx)
 		a := &holder{ctx: attacking, vector: v, to: s.address(), from: attacker, yields: yields}
 		var wg sync.WaitGroup
