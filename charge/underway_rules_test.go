@@ -209,7 +209,8 @@ func (w *underWayWorld) change(t *testing.T) {
 	}
 	w.become(t, w.rules...)
 	for _, at := range []string{"GET /a", policy.Default, policy.All} {
-		if was, now := ruleOf(before, at), ruleOf(w.rules, at); was != now && (was == nil || now == nil || *was != *now) {
+		was, now := ruleOf(before, at), ruleOf(w.rules, at)
+		if was != now && (was == nil || now == nil || *was != *now) {
 			w.changes[at]++
 		}
 	}
