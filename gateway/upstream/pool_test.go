@@ -200,38 +200,64 @@ func TestAnswersThatEndTheConnection(t *testing.T) {
 }
 
 // TestWhatIsSaidUnasked: what comes on a connection after its answer is nobody's answer, nor is a
-// connection used that was closed. Both are found before the next request is sent, whatever its method.
+// connection used that was closed. Both are found before the next request is sent, whatever its method and body.
 func TestWhatIsSaidUnasked(t *testing.T) {
 	for name, more := range map[string]string{
 		"another answer": "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
 		"one byte":       "H",
 		"it is closed":   "",
 	} {
-		t.Run(name, func(t *testing.T) {
-			said := make(chan struct{})
-			o := serve(t, func(c net.Conn, _ *bufio.Reader, _ string) bool {
-				_, _ = io.WriteString(c, ok)
-				<-said
-				_, _ = io.WriteString(c, more)
-				if more == "" {
-					c.Close()
+		for _, body := range []string{"", "all"} {
+			t.Run(name+body, func(t *testing.T) {
+				said := make(chan struct{})
+				o := serve(t, func(c net.Conn, in *bufio.Reader, _ string) bool {
+					_, _ = in.Discard(len(body))
+					_, _ = io.WriteString(c, ok)
+					<-said
+					_, _ = io.WriteString(c, more)
+					if more == "" {
+						c.Close()
+					}
+					said <- struct{}{}
+					return more != ""
+				})
+				p := newPool(t, o)
+				for i := range int64(3) {
+					q := &upstream.Request{Head: []byte(get)}
+					if body != "" {
+						q = &upstream.Request{
+							Head: []byte("POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 3\r\n\r\n"),
+							Body: strings.NewReader(body), Length: int64(len(body)),
+						}
+					}
+					if _, answer, err := send(context.Background(), p, q); answer != "ok" || err != nil {
+						t.Fatalf("request %d: %q, %v", i, answer, err)
+					}
+					said <- struct{}{}
+					<-said
+					if n := o.conns.Load(); n != i+1 {
+						t.Errorf("after %d requests there were %d connections", i+1, n)
+					}
 				}
-				said <- struct{}{}
-				return more != ""
 			})
-			p := newPool(t, o)
-			for i := range int64(3) {
-				if _, body, err := send(context.Background(), p, &upstream.Request{Head: []byte(get)}); body != "ok" ||
-					err != nil {
-					t.Fatalf("request %d: %q, %v", i, body, err)
-				}
-				said <- struct{}{}
-				<-said
-				if n := o.conns.Load(); n != i+1 {
-					t.Errorf("after %d requests there were %d connections", i+1, n)
-				}
-			}
-		})
+		}
+	}
+}
+
+// Whoever leaves an answer before its end leaves its connection, even if the rest has not come yet.
+func TestAnswersThatAreLeft(t *testing.T) {
+	for _, answer := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+	} {
+		p := newPool(t, serve(t, always(answer)))
+		var a upstream.Answer
+		if err := p.Do(context.Background(), &upstream.Request{Head: []byte(get)}, &a); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+		if n := p.Servers()[0].Idle; n != 0 {
+			t.Errorf("%q: %d connections are kept, want none", answer, n)
+		}
 	}
 }
 
@@ -559,5 +585,28 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 	if _, err := upstream.New(upstream.Options{}); err == nil || !strings.Contains(err.Error(), "Servers is empty") {
 		t.Error(err)
+	}
+}
+
+// An answer that is whole before the request is leaves a connection on which the server waits for the rest of a body:
+// the next request would be that.
+func TestAnswersBeforeTheBody(t *testing.T) {
+	p := newPool(t, serve(t, always(ok)))
+	body, more := io.Pipe()
+	defer more.Close()
+	for _, length := range []int64{100, -1} {
+		framing := "Transfer-Encoding: chunked"
+		if length > 0 {
+			framing = "Content-Length: 100"
+		}
+		status, answer, err := send(context.Background(), p, &upstream.Request{
+			Head: []byte("POST / HTTP/1.1\r\nHost: api\r\n" + framing + "\r\n\r\n"), Body: body, Length: length,
+		})
+		if status != 200 || answer != "ok" || err != nil {
+			t.Fatal(status, answer, err)
+		}
+		if n := p.Servers()[0].Idle; n != 0 {
+			t.Errorf("%s: %d connections are kept, want none", framing, n)
+		}
 	}
 }
