@@ -43,6 +43,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	rounds := flags.Int("rounds", 5, "how often each proxy is measured with each load, in turn")
 	span := flags.Duration("sample", time.Second, "how long a sample lasts")
+	idle := flags.Int("idle", 9000, "how many connections are idle where memory is measured")
+	rest := flags.Duration("rest", 10*time.Second, "how long after a burst memory is measured")
 	dry := flags.Bool("dry", false, "print the page instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -78,7 +80,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 			}
 		}
 	}
-	return page.Publish("gateway", report(s.proxies, found), nil, *dry, stdout, stderr)
+	memory, err := s.memory(*idle, *rest)
+	if err != nil {
+		return err
+	}
+	return page.Publish("gateway", report(s.proxies, found)+memory, nil, *dry, stdout, stderr)
 }
 
 // connections is how many clients ask at once, each for the next answer when it has the last.
@@ -88,12 +94,15 @@ const connections = 64
 type load struct {
 	name, path, fields string
 	refused            bool
+	key                bool // with an API key that Headgate knows, and the others pass on
 }
 
 var loads = []load{
 	{name: "admitted", path: "/v1/items/7"},
 	{name: "admitted, a browser's head", path: "/v1/items/7", fields: browser},
+	{name: "admitted, an API key", path: "/v1/items/7", key: true},
 	{name: "admitted, answer of 16 KiB", path: "/large"},
+	{name: "admitted, answer of 1 MiB", path: "/stream"},
 	{name: "refused by 429", path: "/v1/items/7", refused: true},
 }
 
@@ -109,6 +118,7 @@ type proxy struct {
 	name             string
 	passes, refuses  string // addresses
 	passPID, denyPID int
+	key              string // of the one that passes; any for those who know none
 }
 
 // site is all that runs.
@@ -117,6 +127,8 @@ type site struct {
 	servers []*peers.Server
 	gates   []*harness.Gateway
 	proxies []proxy
+	api     string // its address
+	key     string // an API key of the gateway that was started last
 }
 
 func (s *site) close() {
@@ -142,7 +154,7 @@ func (s *site) start() error {
 	if err != nil {
 		return err
 	}
-	s.servers = append(s.servers, api)
+	s.servers, s.api = append(s.servers, api), api.At
 	if err := pin(0, os.Getpid()); err != nil {
 		return err
 	}
@@ -158,7 +170,7 @@ func (s *site) start() error {
 		{"Envoy, local_ratelimit", func(p peers.Place) (*peers.Server, error) { return peers.EnvoyLocal(p, 1000) }},
 	}
 	for i, o := range others {
-		made := proxy{name: o.name}
+		made := proxy{name: o.name, key: strings.Repeat("0", 43)}
 		for _, refuses := range []bool{false, true} {
 			limit := peers.Limit{Rate: 1_000_000, Burst: 1_000_000}
 			if refuses {
@@ -194,7 +206,7 @@ func (s *site) start() error {
 			if refuses {
 				made.refuses, made.denyPID = at, g.PID()
 			} else {
-				made.passes, made.passPID = at, g.PID()
+				made.passes, made.passPID, made.key = at, g.PID(), s.key
 			}
 		}
 		s.proxies = append(s.proxies, made)
@@ -211,13 +223,20 @@ func (s *site) start() error {
 func (s *site) headgate(name, api, setting, limit string) (*harness.Gateway, error) {
 	dir := s.folder(name)
 	if err := errors.Join(
-		os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\nGET /stream\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "headgate.yaml"),
 			[]byte("upstream: http://"+api+"\n"+setting+"\nroutes: [routes.txt]\n"), 0o644),
 		harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
 	); err != nil {
 		return nil, err
 	}
+	told, err := harness.Output(dir, "key", "create", "--project", "acme", "--name", "reader", "--db",
+		"sqlite:headgate.db")
+	if err != nil {
+		return nil, err
+	}
+	words := strings.Fields(told)
+	s.key = words[len(words)-1]
 	g, err := harness.Start(dir, "--config", "headgate.yaml")
 	if err == nil {
 		s.gates = append(s.gates, g)
@@ -301,6 +320,9 @@ func cpu(pids []int) (sum time.Duration, err error) {
 // measure returns the processor time of a request in microseconds, after a warm-up of a fifth of the span.
 func (p *proxy) measure(l load, span time.Duration) (float64, error) {
 	at, pid, want := p.passes, p.passPID, http.StatusOK
+	if l.key {
+		l.fields = "X-Api-Key: " + p.key + "\r\n"
+	}
 	if l.refused {
 		at, pid, want = p.refuses, p.denyPID, http.StatusTooManyRequests
 	}

@@ -17,7 +17,8 @@ import (
 // Every proxy is started, and passes on and refuses what it should: each has a figure for each load.
 func TestEveryProxy(t *testing.T) {
 	var out, progress bytes.Buffer
-	if err := run([]string{"-dry", "-rounds", "1", "-sample", "200ms"}, &out, &progress); err != nil {
+	args := []string{"-dry", "-rounds", "1", "-sample", "200ms", "-idle", "100", "-rest", "1ms"}
+	if err := run(args, &out, &progress); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	for _, name := range []string{nginxRow, "HAProxy", "Envoy", "| Headgate |", fastRow, netHTTPRow} {

@@ -132,11 +132,13 @@ backend api
 }
 
 // API starts an nginx that is no limiter, but what stands behind one: it answers ok to everything,
-// and 16 KiB at /large.
+// 16 KiB at /large, and 1 MiB at /stream.
 func API(dir string) (*Server, error) {
-	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("0123456789abcdef"), 1<<10),
-		0o644); err != nil {
-		return nil, err
+	for name, lines := range map[string]int{"large": 1 << 10, "stream": 1 << 16} {
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.Repeat([]byte("0123456789abcdef"), lines),
+			0o644); err != nil {
+			return nil, err
+		}
 	}
 	return start(dir, "nginx", "nginx.conf", func(at string) string {
 		return fmt.Sprintf(`daemon off;
@@ -152,6 +154,7 @@ http {
 		listen %s;
 		location / { return 200 "ok\n"; }
 		location = /large { root %s; }
+		location = /stream { root %[2]s; }
 	}
 }
 `, at, dir)
