@@ -201,7 +201,7 @@ bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 	cd server && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...
 
-wasm: ## compile the modules of the edge, which are kept in wasm/ (needs clang and lld)
+wasm: ## compile the modules of the edge, which are kept in wasm/ (needs clang, lld and binaryen)
 	@$(MAKE) -C wasm/core --no-print-directory
 
 edge: deps ## put the edge filter into a real Envoy: load, reload, kills, traps, 50,000 callers; and the package for JavaScript into workerd (a minute; part of `make long`)

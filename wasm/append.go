@@ -12,6 +12,7 @@ const (
 	sectionGlobal = 6
 	sectionExport = 7
 	sectionData   = 11
+	sectionCount  = 12 // of data segments, before the code
 )
 
 // heapBase is the global that says where the module's own data ends.
@@ -32,6 +33,9 @@ func appendData(module []byte, base uint32, data []byte, pages uint32) ([]byte, 
 		case sectionMemory:
 			body = append([]byte{1, 1}, uleb(pages)...) // one memory, with a bound: what it begins with
 			body = append(body, uleb(pages)...)
+		case sectionCount:
+			n, _ := binary.Uvarint(body)
+			body = uleb(uint32(n) + 1)
 		case sectionData:
 			n, size := binary.Uvarint(body)
 			segments := append(uleb(uint32(n)+1), body[size:]...)

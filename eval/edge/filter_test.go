@@ -418,6 +418,55 @@ func TestStrangeHeads(t *testing.T) {
 	}
 }
 
+// TestManyStreamsAtOnce has more requests under way than the filter has places for what their responses are told, some
+// of which get none: each of the others is told what was left to its own request.
+func TestManyStreamsAtOnce(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("repeat with -seed %d", *seed)
+	rng := rand.New(rand.NewPCG(*seed, 11))
+	rules := ruled(t, "GET /a 1/d burst 1000000", "GET /long 1/d burst 1000000",
+		"GET /long 1/d burst 1000000 by ip", "UNKNOWN 1/s")
+	rules[1].Name, rules[2].Name = strings.Repeat("long", 30), strings.Repeat("wide", 30)
+	set := compile(t, tableOf(t, endpoint.Profile{}, "GET /a", "GET /long"), policy.Document{Rules: rules})
+	w, ok := startFilter(t, wasm.Options{Policies: set}, newShared(), func() int64 { return 1e15 })
+	if !ok {
+		t.Fatalf("refused: %q", w.logged)
+	}
+	left, streams, next := map[string]int{"/a": 1e6, "/long": 1e6}, map[uint64]string{}, uint64(2)
+	kept := 0
+	for range 20_000 {
+		if len(streams) < 700 && rng.IntN(7) > 0 {
+			path := []string{"/a", "/a", "/a", "/long"}[rng.IntN(4)]
+			if got := w.request(next, "GET", path, "192.0.2.1:1"); got.status != 0 {
+				t.Fatalf("%+v", got)
+			}
+			left[path]--
+			streams[next] = fmt.Sprintf("r=%d;", left[path])
+			next++
+			continue
+		}
+		for context, want := range streams {
+			if rng.IntN(4) == 0 {
+				w.gone[context] = true // its client went away
+			} else if got := w.response(context).fields["ratelimit"]; !strings.Contains(got, want) {
+				t.Fatalf("stream %d is told %q, want %s", context, got, want)
+			}
+			delete(streams, context)
+			kept = max(kept, len(w.notes))
+			delete(w.notes, context)
+			break
+		}
+		if got := w.response(1 << 30).fields; len(got) > 0 {
+			t.Fatalf("a stream that asked nothing is told %v", got)
+		}
+	}
+	if kept < 100 {
+		t.Errorf("the host kept %d notes at most, which shows too little", kept)
+	}
+}
+
 // TestClockNeverGrants: a clock that stands still, and one that goes back, fill no bucket, of a worker or shared.
 func TestClockNeverGrants(t *testing.T) {
 	set := setOf(t, tableOf(t, endpoint.Profile{}, "GET /a"), "default 10/s burst 20 by ip", "UNKNOWN 1/s by ip")

@@ -19,6 +19,7 @@ import (
 const (
 	hostOK          = 0
 	hostNotFound    = 1
+	hostBadArgument = 2
 	hostMismatch    = 8
 	hostInternal    = 10
 	pauseStream     = 1
@@ -46,7 +47,9 @@ type worker struct {
 
 	fields   [3]map[string][]string // by header map
 	peer     string
-	notes    map[string][]byte
+	context  uint64 // whose turn it is
+	gone     map[uint64]bool
+	notes    map[uint64][]byte // of each stream
 	answered *answered
 	counters map[string]int64
 	names    []string
@@ -69,7 +72,7 @@ func newShared() *shared { return &shared{values: map[string]*sharedValue{}} }
 func start(t testing.TB, module []byte, s *shared, now func() int64, configuration int) (*worker, bool) {
 	t.Helper()
 	w := &worker{t: t, shared: s, now: now, counters: map[string]int64{}, fails: map[string]bool{},
-		notes: map[string][]byte{}}
+		notes: map[uint64][]byte{}, gone: map[uint64]bool{}}
 	r := wazero.NewRuntime(context.Background())
 	t.Cleanup(func() { r.Close(context.Background()) })
 	w.imports(r)
@@ -161,13 +164,20 @@ func (w *worker) imports(r wazero.Runtime) {
 		if path == "source\x00address" && w.peer != "" {
 			return w.give([]byte(w.peer), a[2], a[3])
 		}
-		if note, ok := w.notes[path]; ok {
+		if note, ok := w.notes[w.context]; ok && path == "headgate" {
 			return w.give(note, a[2], a[3])
 		}
 		return hostNotFound
 	})
 	define(env, "proxy_set_property", ints(4), func(a []uint64) uint64 {
-		w.notes[string(w.read(a[0], a[1]))] = w.read(a[2], a[3])
+		w.notes[w.context] = w.read(a[2], a[3])
+		return hostOK
+	})
+	define(env, "proxy_set_effective_context", ints(1), func(a []uint64) uint64 {
+		if w.gone[a[0]] {
+			return hostBadArgument
+		}
+		w.context = a[0]
 		return hostOK
 	})
 	define(env, "proxy_get_shared_data", ints(5), func(a []uint64) uint64 {
@@ -254,15 +264,22 @@ func pairs(t testing.TB, b []byte) map[string]string {
 // ask sends a request through the filter, and its response if it passes: then the status is 0, and the fields are those
 // that the response has been given.
 func (w *worker) ask(method, target, peer string, fields ...string) answered {
+	if a := w.request(2, method, target, peer, fields...); a.status != 0 {
+		return a
+	}
+	return w.response(2)
+}
+
+// request begins a stream; the status is 0 if it passes.
+func (w *worker) request(context uint64, method, target, peer string, fields ...string) answered {
 	w.fields = [3]map[string][]string{{":method": {method}, ":path": {target}}, nil, {}}
 	for i := 0; i < len(fields); i += 2 {
 		w.fields[requestHeaders][fields[i]] = append(w.fields[requestHeaders][fields[i]], fields[i+1])
 	}
 	delete(w.fields[requestHeaders], w.missing)
-	w.peer, w.answered = peer, nil
-	clear(w.notes)
-	got := w.call("proxy_on_request_headers", 2, uint64(len(w.fields[0])), 1)
-	if got == pauseStream {
+	w.peer, w.answered, w.context = peer, nil, context
+	delete(w.notes, context)
+	if w.call("proxy_on_request_headers", context, uint64(len(w.fields[0])), 1) == pauseStream {
 		if w.answered == nil {
 			return answered{status: 1} // held, without an answer
 		}
@@ -271,7 +288,13 @@ func (w *worker) ask(method, target, peer string, fields ...string) answered {
 	if w.answered != nil {
 		w.t.Fatal("a request passes and is answered")
 	}
-	w.call("proxy_on_response_headers", 2, 0, 1)
+	return answered{}
+}
+
+// response is what the response of a stream has been given.
+func (w *worker) response(context uint64) answered {
+	w.context, w.fields[responseHeaders] = context, map[string][]string{}
+	w.call("proxy_on_response_headers", context, 0, 1)
 	a := answered{fields: map[string]string{}}
 	for name, values := range w.fields[responseHeaders] {
 		a.fields[name] = strings.Join(values, ", ")

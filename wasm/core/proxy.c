@@ -19,6 +19,7 @@ IMPORT("env", "proxy_add_header_map_value")
 u32 host_add(u32 map, const char *name, u32 n, const u8 *value, u32 length);
 IMPORT("env", "proxy_get_property") u32 host_property(const char *path, u32 n, const u8 **value, u32 *length);
 IMPORT("env", "proxy_set_property") u32 host_note(const char *path, u32 n, const u8 *value, u32 length);
+IMPORT("env", "proxy_set_effective_context") u32 host_turn(u32 context);
 IMPORT("env", "proxy_get_shared_data")
 u32 host_shared(const char *name, u32 n, const void **value, u32 *length, u32 *cas);
 IMPORT("env", "proxy_set_shared_data")
@@ -227,8 +228,52 @@ static void answer(const struct verdict *v, const struct asked *a) {
 	host_answer(v->status, S("headgate"), body, bodyLength, fields, w.at - fields, -1);
 }
 
+// What a response is to be told, until the host asks for it: that is another callback, with other requests in between. It is
+// kept here, because the host takes microseconds to; but where another stream has the place, or it is too long, by the host.
+#define HELD 256
+static struct held {
+	u32 context, length;
+	u8 text[248];
+} held[HELD];
+static u32 elsewhere; // how many the host keeps, at most
+
+static void keep(const u8 *s, u32 n) {
+	host_note(S("headgate"), s, n);
+	elsewhere++;
+}
+
+static void hold(u32 context, const u8 *s, u32 n) {
+	struct held *h = held + context % HELD;
+	if (n > sizeof h->text) {
+		keep(s, n);
+		return;
+	}
+	if (h->context && host_turn(h->context) == OK) { // it has no answer yet, and is not gone
+		keep(h->text, h->length);
+		host_turn(context);
+	}
+	h->context = context;
+	h->length = n;
+	__builtin_memcpy(h->text, s, n);
+}
+
+// release is what hold has been told of a stream, 0 for nothing.
+static const u8 *release(u32 context, u32 *length) {
+	struct held *h = held + context % HELD;
+	const u8 *value;
+	if (h->context == context) {
+		h->context = 0;
+		*length = h->length;
+		return h->text;
+	}
+	if (!elsewhere || host_property(S("headgate"), &value, length) != OK || *length <= 4)
+		return 0;
+	elsewhere--;
+	return value;
+}
+
 u32 EXPORT(proxy_on_request_headers)(u32 context, u32 fields, u32 last) {
-	(void)context, (void)fields, (void)last;
+	(void)fields, (void)last;
 	const struct header *d = HEADER;
 	struct request r = {0};
 	const u8 *value;
@@ -258,21 +303,20 @@ u32 EXPORT(proxy_on_request_headers)(u32 context, u32 fields, u32 last) {
 		answer(&v, &r.asked);
 		return PAUSE;
 	}
-	// The response is another callback, with other requests in between: the host keeps what it is to be told.
 	struct writer w = {free_ + 4, end};
 	*(u32 *)free_ = (u32)((const u8 *)v.list - data);
 	putQuotas(&w, &v);
 	if (w.at > free_ + 4)
-		host_note(S("headgate"), free_, w.at - free_);
+		hold(context, free_, w.at - free_);
 	return CONTINUE;
 }
 
 u32 EXPORT(proxy_on_response_headers)(u32 context, u32 fields, u32 last) {
-	(void)context, (void)fields, (void)last;
-	const u8 *value;
-	u32 length;
+	(void)fields, (void)last;
 	reset();
-	if (host_property(S("headgate"), &value, &length) == OK && length > 4) {
+	u32 length;
+	const u8 *value = release(context, &length);
+	if (value) {
 		const struct list *list = AT(struct list, *(const u32 *)value);
 		host_add(RESPONSE, S("ratelimit"), value + 4, length - 4);
 		host_add(RESPONSE, S("ratelimit-policy"), data + list->policies.at, list->policies.length);
