@@ -22,7 +22,8 @@ type Request struct {
 
 	// Message says that no request is asked about but a message on a WebSocket: then
 	// Method is endpoint.Send or endpoint.Receive, and the rest is that of the request
-	// which opened it. Without it those methods are refused as UnknownMethod, since a
+	// which opened it; or the message that is a request's body (endpoint.MCP). Without
+	// it those methods are refused as UnknownMethod, since a
 	// client may write any method in its request line.
 	Message bool
 

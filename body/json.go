@@ -37,12 +37,25 @@ type scanner struct {
 
 // findJSON appends the value at path to dst.
 func findJSON(dst, b []byte, path [][]byte, maxDepth, most int) ([]byte, Fault) {
+	from, to, escaped, fault := locate(b, path, maxDepth)
+	if fault != None {
+		return nil, fault
+	}
+	dst, ok := unescape(dst, b[from:to], escaped, most)
+	if !ok {
+		return nil, Length
+	}
+	return dst, None
+}
+
+// locate says where the value at path stands, a string without its quotes.
+func locate(b []byte, path [][]byte, maxDepth int) (from, to int, escaped bool, fault Fault) {
 	if !utf8.Valid(b) {
-		return nil, Syntax
+		return 0, 0, false, Syntax
 	}
 	s := scanner{b: b, path: path, maxDepth: maxDepth, step: true}
 	if c := s.peek(); c != '{' && s.i < len(b) {
-		return nil, Kind // not worth a look: there is no field in it
+		return 0, 0, false, Kind // not worth a look: there is no field in it
 	}
 	for more := true; more; {
 		fault := s.value()
@@ -50,23 +63,19 @@ func findJSON(dst, b []byte, path [][]byte, maxDepth, most int) ([]byte, Fault) 
 			more, fault = s.next()
 		}
 		if fault != None {
-			return nil, fault
+			return 0, 0, false, fault
 		}
 	}
 	s.peek()
 	switch {
 	case s.i != len(b):
-		return nil, Syntax
+		return 0, 0, false, Syntax
 	case s.kind:
-		return nil, Kind
+		return 0, 0, false, Kind
 	case !s.found:
-		return nil, Missing
+		return 0, 0, false, Missing
 	}
-	dst, ok := unescape(dst, b[s.from:s.to], s.escaped, most)
-	if !ok {
-		return nil, Length
-	}
-	return dst, None
+	return s.from, s.to, s.escaped, None
 }
 
 // peek skips white space and returns the next byte; 0, which JSON has nowhere,

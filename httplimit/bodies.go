@@ -232,6 +232,8 @@ type replay struct {
 	io.ReadCloser
 	text []byte
 	err  error // that ended the reading; nil if the rest is still to come
+
+	id []byte // by which the message that it is wants to be answered, as JSON; nil for none
 }
 
 func (b *replay) Read(p []byte) (int, error) {

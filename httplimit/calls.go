@@ -36,6 +36,7 @@ type Batch struct {
 type CallOptions struct {
 	Endpoints *endpoint.Table // that of the Limiter
 	Batches   []Batch
+	MCP       []MCP
 }
 
 // Calls are the endpoints whose bodies hold calls. They are safe for concurrent use. Nil ones read nothing.
@@ -46,9 +47,10 @@ type Calls struct {
 
 type called struct {
 	reading
-	counter *body.Counter
-	single  bool
-	faults  *[body.Faults]atomic.Uint64
+	counter  *body.Counter
+	single   bool
+	faults   *[body.Faults]atomic.Uint64
+	messages *messages // nil if bodies are counted
 }
 
 // NewCalls returns Calls, or an error that names every field at fault.
@@ -76,6 +78,12 @@ func (c *Calls) Prepare(o CallOptions) (use func(), err error) {
 			errs = append(errs, fmt.Errorf("batches[%d] (%s): %w", i, b.Endpoint, err))
 		}
 	}
+	for i, e := range o.MCP {
+		made, err := c.mcp(o.Endpoints, e)
+		if err = errors.Join(all.add(e.Endpoint, made), err); err != nil {
+			errs = append(errs, fmt.Errorf("mcp[%d] (%s): %w", i, e.Endpoint, err))
+		}
+	}
 	return func() { c.current.Store(all) }, errors.Join(errs...)
 }
 
@@ -85,7 +93,8 @@ func (c *Calls) batch(b Batch) (*called, error) {
 	if err = errors.Join(err, errTimeout); err != nil {
 		return nil, err
 	}
-	return &called{reading{counter.MaxBytes(), timeout}, counter, b.Single, &c.faults}, nil
+	return &called{reading: reading{counter.MaxBytes(), timeout}, counter: counter, single: b.Single,
+		faults: &c.faults}, nil
 }
 
 // Faults returns how many requests were refused because of a fault of their body; those that were counted are under
@@ -117,7 +126,13 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 				c.faults[body.Unread].Add(1)
 				return false
 			}
-			if fault == body.None {
+			switch {
+			case fault != body.None:
+			case c.messages != nil:
+				var m body.Message
+				m, fault = c.messages.count(text, request)
+				r.Body.(*replay).id = m.ID // as buffer left it
+			default:
 				parts, fault = c.counter.Count(text)
 			}
 		}
@@ -161,6 +176,9 @@ func (c *called) refuse(w http.ResponseWriter, r *http.Request, fault body.Fault
 		if c.single {
 			d.Detail = "This endpoint takes one request in a body."
 		}
+	}
+	if c.messages != nil && d.Title != "" {
+		d.Detail = "This endpoint takes one message of JSON-RPC in a body, in the form that is read here."
 	}
 	problem.Write(w, r, d)
 }

@@ -57,8 +57,8 @@ type Options struct {
 	// requests are decided, beside 8 KiB for each. A request that needs more is answered with 503. Default 256 MiB.
 	MaxHeld int64
 
-	// Calls counts the requests that bodies of some endpoints hold. Default nil: each is one, and no body is
-	// touched.
+	// Calls counts the requests that bodies of some endpoints hold, and knows which tool a message of MCP calls.
+	// Default nil: each is one, for its own endpoint, and no body is touched.
 	Calls *Calls
 
 	// Cost tells what a request costs, or probably costs if Reserve is set, in
@@ -210,6 +210,7 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := h.request(r)
+	target := request.Target // a message is for another endpoint, and is sent to this one
 	held := held{room: &h.room}
 	defer held.free()
 	login, ok := h.look(w, r, &request, &held)
@@ -232,11 +233,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if pays {
-		h.serveReserved(w, r, request, then)
+		h.serveReserved(w, r, target, request, then)
 		return
 	}
 	if h.admit(w, r, request) {
-		h.pass(w, r, request.Target)
+		h.pass(w, r, target)
 	}
 }
 

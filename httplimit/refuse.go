@@ -42,6 +42,9 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 		h.options.Refuse(w, r, &told)
 		return
 	}
+	if refuseMessage(w, r, &why) {
+		return
+	}
 	problem.Write(w, r, why.Details)
 }
 

@@ -47,7 +47,8 @@ type Reserve struct {
 
 // serveReserved is ServeHTTP for requests that pay afterwards, or are forgiven
 // by what they are answered.
-func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request headgate.Request, then afterwards) {
+func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target string, request headgate.Request,
+	then afterwards) {
 	o, ask := then.reserve, h.lim.WaitAnswer
 	if then.always {
 		ask = h.lim.ReserveWait
@@ -60,7 +61,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	made, d, _ := ask(r.Context(), request, timeout)
 	if !d.Allowed || !then.always && made.Expires.IsZero() {
 		if h.answer(w, r, request.Target, &d) {
-			h.pass(w, r, request.Target)
+			h.pass(w, r, target)
 		}
 		return
 	}
@@ -79,7 +80,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, request 
 	}()
 	h.answer(w, r, request.Target, &d) // after the defer, as whoever is told of decisions may panic
 	m.watch(r)
-	h.pass(m, r, request.Target)
+	h.pass(m, r, target)
 	served = true
 }
 

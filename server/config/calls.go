@@ -31,14 +31,27 @@ type Batch struct {
 	ReadTimeout time.Duration `yaml:"read_timeout"`
 }
 
+// MCP is one endpoint that takes messages of the Model Context Protocol, whose methods and tools may have endpoints of
+// their own. Endpoint is required.
+type MCP struct {
+	// Endpoint is one that the registry has, without parameters: "POST /mcp".
+	Endpoint string `yaml:"endpoint"`
+
+	// MaxBytes is the longest body that is read. Default 1MiB.
+	MaxBytes Bytes `yaml:"max_bytes"`
+
+	// ReadTimeout is how long that may take to arrive. Default 10s.
+	ReadTimeout time.Duration `yaml:"read_timeout"`
+}
+
 // Parts is where they are, as package body has it.
 func (b Batch) Parts() body.Batch {
 	return body.Batch{Name: b.Field, MaxParts: b.MaxParts, MaxBytes: int(b.MaxBytes)}
 }
 
-// batches checks the list and fills in what its entries leave out; whether the registry has the endpoints is found when
+// calls checks the lists and fills in what their entries leave out; whether the registry has the endpoints is found when
 // it is built.
-func (c *checker) batches(conf *Config) {
+func (c *checker) calls(conf *Config) {
 	for n := range conf.Batches {
 		b := &conf.Batches[n]
 		field := func(name string) string { return fmt.Sprintf("batches[%d].%s", n, name) }
@@ -58,6 +71,22 @@ func (c *checker) batches(conf *Config) {
 			c.wrong(field("field"), b.Field, "the name of a field such as requests, or a path of up to 4 such as "+
 				"data.requests")
 		}
+	}
+	for n := range conf.MCP {
+		m := &conf.MCP[n]
+		field := func(name string) string { return fmt.Sprintf("mcp[%d].%s", n, name) }
+		c.text(field("endpoint"), m.Endpoint, "an endpoint such as POST /mcp")
+		if slices.ContainsFunc(conf.MCP[:n], func(o MCP) bool { return o.Endpoint == m.Endpoint }) ||
+			slices.ContainsFunc(conf.Batches, func(o Batch) bool { return o.Endpoint == m.Endpoint }) {
+			c.wrong(field("endpoint"), m.Endpoint, "each endpoint once, here and in batches")
+		}
+		fill(&m.MaxBytes, body.DefaultBatchBytes)
+		fill(&m.ReadTimeout, 10*time.Second)
+		c.between(field("max_bytes"), int64(m.MaxBytes), 64, body.MostBatchBytes)
+		c.duration(field("read_timeout"), m.ReadTimeout, time.Millisecond, 10*time.Minute)
+	}
+	if len(conf.MCP) > 0 && !conf.Gateway() {
+		c.wrong("mcp", fmt.Sprintf("%d endpoints", len(conf.MCP)), "nothing: with listen none, no body is seen")
 	}
 	if len(conf.Batches) > 0 && !conf.Gateway() {
 		c.wrong("batches", fmt.Sprintf("%d endpoints", len(conf.Batches)),

@@ -224,6 +224,10 @@ type Config struct {
 	// request is one, and no body is read.
 	Batches []Batch `yaml:"batches"`
 
+	// MCP are the endpoints that take messages of the Model Context Protocol, whose methods and tools may have endpoints
+	// of their own: "MCP /mcp/tools/call/search". Default none: a message is a request like others, and no body is read.
+	MCP []MCP `yaml:"mcp"`
+
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
@@ -464,7 +468,7 @@ func (c *Config) check(check *checker) {
 	check.settle(c.Settle)
 	check.identifiers(c.Identifiers)
 	check.languageModels(c.LanguageModels)
-	check.batches(c)
+	check.calls(c)
 	check.tokens(c.Tokens)
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)

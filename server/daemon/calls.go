@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/endpoint"
@@ -19,7 +22,28 @@ func callOptions(c config.Config, table *endpoint.Table) httplimit.CallOptions {
 			Endpoint: b.Endpoint, Parts: b.Parts(), Single: b.Batches == "refuse", ReadTimeout: b.ReadTimeout,
 		})
 	}
+	for _, m := range c.MCP {
+		o.MCP = append(o.MCP, httplimit.MCP{Endpoint: m.Endpoint, MaxBytes: int(m.MaxBytes), ReadTimeout: m.ReadTimeout})
+	}
 	return o
+}
+
+// reached says which endpoints for messages of MCP no message is for.
+func reached(c config.Config, table *endpoint.Table) error {
+	if !c.Gateway() {
+		return nil // who asks says what is a message
+	}
+	var faults []error
+	for _, t := range table.All() {
+		path, ok := strings.CutPrefix(t.String(), endpoint.MCP+" ")
+		if ok && !slices.ContainsFunc(c.MCP, func(m config.MCP) bool {
+			return strings.HasPrefix(path, strings.TrimPrefix(m.Endpoint, http.MethodPost+" ")+"/")
+		}) {
+			faults = append(faults, fmt.Errorf("mcp: the registry has %q, want an entry for the endpoint that takes the "+
+				"messages, such as POST /mcp for MCP /mcp/tools/call/search", t))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // largest is how many requests one of an endpoint may hold, for those where it may be more than one.

@@ -187,7 +187,7 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 		request.User = &identity.User{ID: e.User}
 	}
 	if e.Decided != nil {
-		request.Cost, request.Message = e.Decided.Cost, e.Method == endpoint.Send || e.Method == endpoint.Receive
+		request.Cost, request.Message = e.Decided.Cost, endpoint.OfMessages(e.Method)
 		if request.User != nil {
 			request.User.Project = e.Decided.Project
 		}

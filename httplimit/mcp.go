@@ -1,0 +1,147 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/body"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/internal/refusal"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// MCP is one endpoint that takes messages of the Model Context Protocol by its Streamable HTTP
+// transport. One whose method, or whose tool, has a template of its own is a request for that instead
+// of Endpoint: with "MCP /mcp/tools/call/search" in the table, a call of the tool search at POST /mcp.
+// A body that is not exactly one message is refused, and reaches nobody. Endpoint is required; every
+// other zero value is a safe default.
+type MCP struct {
+	// Endpoint is a template that the table has, without parameters: "POST /mcp".
+	Endpoint string
+
+	// MaxBytes is the longest body that is read, up to 64 MiB. Each request under way holds so much.
+	// Default 1 MiB.
+	MaxBytes int
+
+	// ReadTimeout is how long a body may take to arrive, as Login.ReadTimeout. Default 10 s.
+	ReadTimeout time.Duration
+}
+
+// prefix is what templates of the messages at e begin with.
+func (e MCP) prefix() (string, error) {
+	path, ok := strings.CutPrefix(e.Endpoint, http.MethodPost+" ")
+	if !ok || strings.ContainsAny(path, "{?") || strings.HasSuffix(path, "/") {
+		return "", fmt.Errorf("Endpoint is %q, want POST and a path without parameters, such as POST /mcp", e.Endpoint)
+	}
+	return path + "/", nil
+}
+
+// mcp makes what reads the messages at one endpoint.
+func (c *Calls) mcp(table *endpoint.Table, e MCP) (*called, error) {
+	prefix, err := e.prefix()
+	if e.MaxBytes == 0 {
+		e.MaxBytes = body.DefaultBatchBytes
+	}
+	var errBytes error
+	if e.MaxBytes < 64 || e.MaxBytes > body.MostBatchBytes {
+		errBytes = fmt.Errorf("MaxBytes is %d, want 64 to %d", e.MaxBytes, body.MostBatchBytes)
+	}
+	timeout, errTimeout := readTimeout(e.ReadTimeout)
+	wants, errWants := body.NewCounter(body.Batch{})
+	if err := errors.Join(err, errBytes, errTimeout, errWants); err != nil {
+		return nil, err
+	}
+	return &called{reading: reading{e.MaxBytes, timeout}, counter: wants, faults: &c.faults,
+		messages: &messages{table, prefix}}, nil
+}
+
+// messages says which endpoints messages are for.
+type messages struct {
+	table  *endpoint.Table
+	prefix string
+}
+
+// count has request ask for the endpoint that a message is for, if it has one of its own.
+func (m *messages) count(text []byte, request *headgate.Request) (body.Message, body.Fault) {
+	message, fault := body.ReadMessage(text)
+	if fault != body.None || message.Method == "" {
+		return message, fault
+	}
+	target := appendSegments([]byte(m.prefix), message.Method, true)
+	if message.Method == "tools/call" {
+		target = appendSegments(append(target, '/'), message.Name, false)
+	}
+	to := string(target)
+	if m.table.Match(endpoint.MCP, to).Status == endpoint.Known {
+		request.Method, request.Target, request.Message = endpoint.MCP, to, true
+	}
+	return message, body.None
+}
+
+// appendSegments appends what a client wrote as segments of a target that no reading of targets changes: what stands
+// for something there is ~, and so is a whole segment of one or two dots, or of nothing.
+func appendSegments(b []byte, text string, slashes bool) []byte {
+	from := len(b)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '/' && slashes:
+			b = plain(b, from)
+			b = append(b, '/')
+			from = len(b)
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.', c == '$':
+			b = append(b, c)
+		default:
+			b = append(b, '~')
+		}
+	}
+	return plain(b, from)
+}
+
+func plain(b []byte, from int) []byte {
+	switch string(b[from:]) {
+	case "", ".", "..":
+		return append(b[:from], '~')
+	}
+	return b
+}
+
+// refuseMessage answers a message in its own protocol, so that who sent it learns why; false if it is not one that is
+// answered. The status is 200: clients hand no other on to the model.
+func refuseMessage(w http.ResponseWriter, r *http.Request, why *refusal.Refusal) bool {
+	b, ok := r.Body.(*replay)
+	if !ok || b.id == nil || why.Status != http.StatusTooManyRequests && why.Status != http.StatusServiceUnavailable {
+		return false
+	}
+	text := why.Title + ". " + why.Detail
+	data := `{"status":` + strconv.Itoa(why.Status)
+	if why.RetryAfter > 0 {
+		seconds := strconv.FormatInt(max(1, rate.Seconds(why.RetryAfter)), 10)
+		if why.Status == http.StatusServiceUnavailable { // else Detail says it
+			text += " Retry in " + seconds + "s."
+		}
+		data += `,"retryAfterSeconds":` + seconds
+	}
+	for i, name := range why.Violated {
+		separator := `,`
+		if i == 0 {
+			separator = `,"violatedPolicies":[`
+		}
+		data += separator + problem.Quote(name)
+	}
+	if len(why.Violated) > 0 {
+		data += `]`
+	}
+	problem.Write(w, r, problem.Details{Status: http.StatusOK, ContentType: "application/json", Body: []byte(
+		`{"jsonrpc":"2.0","id":` + string(b.id) + `,"error":{"code":` + strconv.Itoa(overLimitCode) +
+			`,"message":` + problem.Quote(text) + `,"data":` + data + "}}}\n")})
+	return true
+}
+
+// overLimitCode is of those that JSON-RPC 2.0 section 5.1 leaves to servers.
+const overLimitCode = -32029
