@@ -1,6 +1,6 @@
 // Package body finds one named value in the body of a request, the login name
-// that a caller tries, which rules with subject "identifier" count by, or how
-// many requests the body holds.
+// that a caller tries, which rules with subject "identifier" count by, how
+// many requests the body holds, or which method a message of JSON-RPC calls.
 //
 // What decides whose budget an attempt uses must be read as the server behind
 // reads it, or an attacker sends what the two read differently. So a body has

@@ -117,9 +117,9 @@ func asText(value any) string {
 func TestRandomMessagesAreReadAsServersDo(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 4))
-	pieces := []string{`"method":`, `"Method":`, `"m\u0065thod":`, `"params":`, `"PARAMS":`, `"name":`, `"nam\u0065":`,
-		`"id":`, `"tools/call"`, `"search"`, `"\u0000"`, `{`, `}`, `{`, `}`, `[`, `]`, `,`, `,`, `,`, `1`, `null`, ` `, `{}`,
-		`"params":{"name":"a"}`, `"method":"b"`, `"id":3`, "\ufeff"}
+	pieces := []string{`"method":`, `"Method":`, `"m\u0065thod":`, `"params":`, `"PARAMS":`, `"name":`,
+		`"nam\u0065":`, `"id":`, `"tools/call"`, `"search"`, `"\u0000"`, `{`, `}`, `{`, `}`, `[`, `]`, `,`, `,`, `,`,
+		`1`, `null`, ` `, `{}`, `"params":{"name":"a"}`, `"method":"b"`, `"id":3`, "\ufeff"}
 	known := 0
 	for range race.Fewer(200_000) {
 		text := []byte(`{"method":"tools/call"`)

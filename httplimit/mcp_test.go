@@ -173,13 +173,14 @@ func TestNobodyAsksForAMessage(t *testing.T) {
 	}
 }
 
-// TestWhatCallsAToolIsForIt: of random bodies, none reaches the API as a call of the tool that was not for it, however a
-// server decodes; and of a thousand sessions none has more of it.
+// TestWhatCallsAToolIsForIt: of random bodies, none reaches the API as a call of the tool that was not
+// for it, however a server decodes; and of a thousand sessions none has more of it.
 func TestWhatCallsAToolIsForIt(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 5))
 	s := limitedTools(t, nil, "POST /mcp 1000000000/h", "MCP /mcp/tools/call/search 100/h burst 100")
-	pieces := []string{`"method":"tools/call"`, `"method":"ping"`, `"Method":"tools/call"`, `"m\u0065thod":"tools\/call"`,
+	pieces := []string{`"method":"tools/call"`, `"method":"ping"`, `"Method":"tools/call"`,
+		`"m\u0065thod":"tools\/call"`,
 		`"params":{"name":"search"}`, `"params":{"n\u0061me":"search","x":1}`, `"Params":{"name":"search"}`,
 		`"params":{"name":"a","name":"search"}`, `"params":{"NAME":"search"}`, `"params":{"name":"search\u0000"}`,
 		`"params":{"name":"search "}`, `"params":[]`, `"id":1`, `"x":{"name":"search"}`}
@@ -208,7 +209,8 @@ func TestWhatCallsAToolIsForIt(t *testing.T) {
 		}
 	}
 	if called != 100 || reached < race.Fewer(1000) {
-		t.Errorf("%d calls of the tool and %d bodies reached the API, want 100 and many; seed %d", called, reached, seed)
+		t.Errorf("%d calls of the tool and %d bodies reached the API, want 100 and many; seed %d", called, reached,
+			seed)
 	}
 }
 
@@ -221,8 +223,8 @@ func TestEndpointsOfMessagesAreChecked(t *testing.T) {
 	_, err = httplimit.NewCalls(httplimit.CallOptions{Endpoints: lim.Endpoints(), MCP: []httplimit.MCP{
 		{Endpoint: "GET /mcp"}, {Endpoint: "POST /{t}/mcp", MaxBytes: 1, ReadTimeout: -1}, {Endpoint: "POST /x"},
 	}})
-	for _, want := range []string{"mcp[0] (GET /mcp)", "want POST and a path", "mcp[1] (POST /{t}/mcp)", "MaxBytes is 1",
-		"ReadTimeout is", "mcp[2] (POST /x)"} {
+	for _, want := range []string{"mcp[0] (GET /mcp)", "want POST and a path", "mcp[1] (POST /{t}/mcp)",
+		"MaxBytes is 1", "ReadTimeout is", "mcp[2] (POST /x)"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want it to say %q", err, want)
 		}

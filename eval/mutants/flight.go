@@ -52,4 +52,10 @@ var perRequest = []Mutant{
 	{Name: "body: an array within a batch is one part", File: "body/batch.go",
 		Old: "if part && (c == '{' || empty) {", New: "if part {",
 		Why: "an API that flattens arrays does more than was counted"},
+	{Name: "body: a message names its tool twice", File: "body/message.go",
+		Old: "case fault == Missing, fault == Kind, fault == Length: // such", New: "case fault != None: // such",
+		Why: "the server calls another tool than was counted"},
+	{Name: "httplimit: segments of two dots stand as they are", File: "httplimit/mcp.go",
+		Old: `case "", ".", "..":`, New: `case "":`,
+		Why: "a call of one tool counts as one of another, or as a request to another endpoint"},
 }

@@ -49,8 +49,8 @@ func (b Batch) Parts() body.Batch {
 	return body.Batch{Name: b.Field, MaxParts: b.MaxParts, MaxBytes: int(b.MaxBytes)}
 }
 
-// calls checks the lists and fills in what their entries leave out; whether the registry has the endpoints is found when
-// it is built.
+// calls checks the lists and fills in what their entries leave out; whether the registry has the endpoints
+// is found when it is built.
 func (c *checker) calls(conf *Config) {
 	for n := range conf.Batches {
 		b := &conf.Batches[n]

@@ -224,8 +224,9 @@ type Config struct {
 	// request is one, and no body is read.
 	Batches []Batch `yaml:"batches"`
 
-	// MCP are the endpoints that take messages of the Model Context Protocol, whose methods and tools may have endpoints
-	// of their own: "MCP /mcp/tools/call/search". Default none: a message is a request like others, and no body is read.
+	// MCP are the endpoints that take messages of the Model Context Protocol, whose methods and tools may
+	// have endpoints of their own: "MCP /mcp/tools/call/search". Default none: a message is a request like
+	// others, and no body is read.
 	MCP []MCP `yaml:"mcp"`
 
 	// Endpoint adjusts the canonical form.

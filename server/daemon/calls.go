@@ -23,7 +23,9 @@ func callOptions(c config.Config, table *endpoint.Table) httplimit.CallOptions {
 		})
 	}
 	for _, m := range c.MCP {
-		o.MCP = append(o.MCP, httplimit.MCP{Endpoint: m.Endpoint, MaxBytes: int(m.MaxBytes), ReadTimeout: m.ReadTimeout})
+		o.MCP = append(o.MCP, httplimit.MCP{
+			Endpoint: m.Endpoint, MaxBytes: int(m.MaxBytes), ReadTimeout: m.ReadTimeout,
+		})
 	}
 	return o
 }
@@ -39,8 +41,8 @@ func reached(c config.Config, table *endpoint.Table) error {
 		if ok && !slices.ContainsFunc(c.MCP, func(m config.MCP) bool {
 			return strings.HasPrefix(path, strings.TrimPrefix(m.Endpoint, http.MethodPost+" ")+"/")
 		}) {
-			faults = append(faults, fmt.Errorf("mcp: the registry has %q, want an entry for the endpoint that takes the "+
-				"messages, such as POST /mcp for MCP /mcp/tools/call/search", t))
+			faults = append(faults, fmt.Errorf("mcp: the registry has %q, want an entry for the endpoint that takes "+
+				"the messages, such as POST /mcp for MCP /mcp/tools/call/search", t))
 		}
 	}
 	return errors.Join(faults...)

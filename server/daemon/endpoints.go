@@ -131,7 +131,8 @@ func Endpoints(c config.Config) (*Registry, error) {
 	reads, err2 := identified(c, table)
 	most, err4 := largest(c, table)
 	return &Registry{operations, table, costs, counts, sockets, streams, reads, most, warnings},
-		errors.Join(err1, err2, err3, err4, reached(c, table), keyApart(c.Keys, table), developersApart(c.Developers.Path, table))
+		errors.Join(err1, err2, err3, err4, reached(c, table), keyApart(c.Keys, table),
+			developersApart(c.Developers.Path, table))
 }
 
 // asked are the endpoints that API servers of Kubernetes ask about.

@@ -87,8 +87,8 @@ func TestToolsAreLimited(t *testing.T) {
 				reached := got.Load() != ""
 				if status != 200 || reached != step.reaches ||
 					reached == strings.Contains(answer, `"code":-32029`) {
-					t.Errorf("%s, %q: %d %s, reached the API: %v, want %v", step.name, step.framing, status, answer, reached,
-						step.reaches)
+					t.Errorf("%s, %q: %d %s, reached the API: %v, want %v", step.name, step.framing, status, answer,
+						reached, step.reaches)
 				}
 			}
 			r.fails(t, "mcp: the registry has", func(c *config.Config) { c.MCP = nil })
