@@ -41,11 +41,11 @@ func (t *Table[A]) shard(k key.Key) *shard[A] { return &t.shards[k.Hi%Shards] }
 func (t *Table[A]) Find(k key.Key, held func(*A)) *A {
 	s := t.shard(k)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	a := s.accounts[k]
 	if a != nil && held != nil {
 		held(a)
 	}
+	s.mu.Unlock()
 	return a
 }
 
