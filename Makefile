@@ -204,7 +204,7 @@ bench: ## stage benchmarks; BENCH=regexp, COUNT=runs
 wasm: ## compile the modules of the edge, which are kept in wasm/ (needs clang, lld and binaryen)
 	@$(MAKE) -C wasm/core --no-print-directory
 
-edge: deps ## put the edge filter into a real Envoy: load, reload, kills, traps, 50,000 callers; and the package for JavaScript into workerd (a minute; part of `make long`)
+edge: deps ## put the edge filter into a real Envoy: load, reload, kills, traps, a clock that stops, 50,000 callers; and the package for JavaScript into workerd (a minute; part of `make long`)
 	@scripts/install-workerd
 	@$(GOTEST) -count=1 -tags long -run 'TestEnvoy|TestWorkerd' -skip TestEnvoyCosts -v ./eval/edge
 

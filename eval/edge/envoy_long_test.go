@@ -35,6 +35,7 @@ type envoy struct {
 	log          *logged
 	exited       chan struct{}
 	versions     int
+	environment  []string
 	acknowledged int // versions of the listener that Envoy has answered yes or no to
 }
 
@@ -148,10 +149,10 @@ func (e *envoy) writeListener() {
 }
 
 // startEnvoy writes a configuration and starts Envoy by it.
-func startEnvoy(t testing.TB, f filter) *envoy {
+func startEnvoy(t testing.TB, f filter, environment ...string) *envoy {
 	t.Helper()
 	clients, admin := freePort(t), freePort(t)
-	e := &envoy{t: t, filter: f, dir: t.TempDir(), clients: clients, base: fmt.Sprintf("http://127.0.0.1:%d", clients),
+	e := &envoy{t: t, filter: f, environment: environment, dir: t.TempDir(), clients: clients, base: fmt.Sprintf("http://127.0.0.1:%d", clients),
 		admin: fmt.Sprintf("http://127.0.0.1:%d", admin)}
 	e.writeJSON("envoy.json", object{
 		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": admin}}},
@@ -174,7 +175,7 @@ func (e *envoy) start() {
 	e.log, e.exited, e.acknowledged = new(logged), make(chan struct{}), 0
 	cmd := exec.Command(program, "-c", filepath.Join(e.dir, "envoy.json"), "--concurrency", "2", "-l", "warning",
 		"--disable-hot-restart", "--drain-time-s", "1")
-	cmd.Dir, cmd.Stderr = e.dir, e.log
+	cmd.Dir, cmd.Stderr, cmd.Env = e.dir, e.log, append(os.Environ(), e.environment...)
 	if err := cmd.Start(); err != nil {
 		e.t.Fatal(err)
 	}

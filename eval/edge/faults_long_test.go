@@ -15,6 +15,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,6 +148,45 @@ func TestEnvoyKilled(t *testing.T) {
 	stop.Store(true)
 	if got := <-flooded; got[200] != burst*lives {
 		t.Errorf("in %d lives %v, want a burst of %d in each", lives, got, burst)
+	}
+}
+
+// TestEnvoyByAFrozenClock has a real Envoy's clock stand still amid a flood: nothing passes that the bucket did not hold,
+// though at its rate thousands would have; and it fills again once the clock goes on.
+func TestEnvoyByAFrozenClock(t *testing.T) {
+	rules := ruled(t, "GET /shared 5000/s burst 20", "UNKNOWN 1/s")
+	rules[0].Name = "shared"
+	set := compile(t, tableOf(t, endpoint.Profile{}, "GET /shared"), policy.Document{Rules: rules})
+	stops, library := filepath.Join(t.TempDir(), "stops"), filepath.Join(t.TempDir(), "clock.so")
+	if out, err := exec.CommandContext(t.Context(), "clang", "-shared", "-fPIC", "-O2", "-o", library,
+		"testdata/clock.c").CombinedOutput(); err != nil {
+		t.Fatalf("clang: %v\n%s", err, out)
+	}
+	e := startEnvoy(t, filter{module: moduleOf(t, wasm.Options{Policies: set, Shared: []string{"shared"}}), hops: 1},
+		"LD_PRELOAD="+library, "CLOCK_STOPS="+stops)
+	if !e.ready() {
+		t.Fatalf("Envoy refuses the filter:\n%s", e.log)
+	}
+	if got := e.flood(2000, 8, "/shared", one); got[200] <= 100 {
+		t.Fatalf("by a clock that goes on: %v, want many of 5000 a second", got)
+	}
+	if err := os.WriteFile(stops, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.flood(500, 8, "/shared", one); got[200] > 100 {
+		t.Errorf("when the clock has stopped: %v, want what was left of a burst of 20", got)
+	}
+	if got := e.flood(5000, 8, "/shared", one); got[429] != 5000 {
+		t.Errorf("by a clock that stands still: %v, want 429 alone", got)
+	}
+	if err := os.Remove(stops); err != nil {
+		t.Fatal(err)
+	}
+	if !harness.Eventually(time.Minute, func() bool {
+		status, _, _ := e.get(http.DefaultClient, "/shared", "192.0.2.1")
+		return status == http.StatusOK
+	}) {
+		t.Error("nothing passes after the clock goes on")
 	}
 }
 
