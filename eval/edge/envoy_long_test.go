@@ -152,7 +152,8 @@ func (e *envoy) writeListener() {
 func startEnvoy(t testing.TB, f filter, environment ...string) *envoy {
 	t.Helper()
 	clients, admin := freePort(t), freePort(t)
-	e := &envoy{t: t, filter: f, environment: environment, dir: t.TempDir(), clients: clients, base: fmt.Sprintf("http://127.0.0.1:%d", clients),
+	e := &envoy{t: t, filter: f, environment: environment, dir: t.TempDir(), clients: clients,
+		base:  fmt.Sprintf("http://127.0.0.1:%d", clients),
 		admin: fmt.Sprintf("http://127.0.0.1:%d", admin)}
 	e.writeJSON("envoy.json", object{
 		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": admin}}},

@@ -151,8 +151,8 @@ func TestEnvoyKilled(t *testing.T) {
 	}
 }
 
-// TestEnvoyByAFrozenClock has a real Envoy's clock stand still amid a flood: nothing passes that the bucket did not hold,
-// though at its rate thousands would have; and it fills again once the clock goes on.
+// TestEnvoyByAFrozenClock has a real Envoy's clock stand still amid a flood: nothing passes that the bucket did not
+// hold, though at its rate thousands would have; and it fills again once the clock goes on.
 func TestEnvoyByAFrozenClock(t *testing.T) {
 	rules := ruled(t, "GET /shared 5000/s burst 20", "UNKNOWN 1/s")
 	rules[0].Name = "shared"

@@ -45,7 +45,8 @@ spec:
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n%s\n", r.URL.Path)
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n%s\n",
+			r.URL.Path)
 		line, err := buffered.ReadString('\n')
 		if err == nil {
 			_, err = io.WriteString(conn, line)
