@@ -100,8 +100,8 @@ func TestEnvoyAfterATrap(t *testing.T) {
 					break
 				}
 				if !harness.Eventually(time.Minute, func() bool {
-					status, _, _ := e.get(http.DefaultClient, "/trap", "192.0.2.1")
-					status, _, _ = e.get(http.DefaultClient, "/shared", "192.0.2.1")
+					_, _, _ = e.get(http.DefaultClient, "/trap", "192.0.2.1")
+					status, _, _ := e.get(http.DefaultClient, "/shared", "192.0.2.1")
 					passed += int(bit(status == 200))
 					return status == 200 || status == 429
 				}) {
