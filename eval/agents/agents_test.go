@@ -21,8 +21,8 @@ type asked struct {
 	Topic string `json:"topic"`
 }
 
-// TestToolsOfAnAgent: a tool has its limit whatever session calls it, the agent is told when to come back and its session
-// lives on, other tools are as before, and what a server tells while it works passes.
+// TestToolsOfAnAgent: a tool has its limit whatever session calls it, the agent is told when to come back and its
+// session lives on, other tools are as before, and what a server tells while it works passes.
 func TestToolsOfAnAgent(t *testing.T) {
 	var reports atomic.Int64
 	server := mcp.NewServer(&mcp.Implementation{Name: "api", Version: "1"}, nil)
@@ -68,7 +68,9 @@ func TestToolsOfAnAgent(t *testing.T) {
 	connect := func() *mcp.ClientSession {
 		t.Helper()
 		client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, &mcp.ClientOptions{
-			ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) { progress.Add(1) },
+			ProgressNotificationHandler: func(context.Context, *mcp.ProgressNotificationClientRequest) {
+				progress.Add(1)
+			},
 		})
 		session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: gateway.URL + "/mcp"}, nil)
 		if err != nil {
