@@ -240,7 +240,7 @@ func TestOperatorsSeeBudgets(t *testing.T) {
 // ask; the door's budget holds for it too, and a page of another origin gets nowhere.
 func TestDevelopersHaveAPage(t *testing.T) {
 	s := newSite(t, hourly, []string{"acme"})
-	for _, path := range []string{"", "/budgets.js", "/elements.js", "/page.css", "/icon.svg"} {
+	for _, path := range []string{"", "/budgets.js", "/elements.js", "/icon.svg"} {
 		if code, body := call(t, "GET", s.gate+"/.headgate"+path, ""); code != 200 || len(body) < 100 {
 			t.Errorf("GET /.headgate%s = %d with %d bytes", path, code, len(body))
 		}
@@ -347,7 +347,7 @@ func TestDevelopersDoorForwardsNothing(t *testing.T) {
 		"/.headgate/v1/budgets/":        200,
 		"/.headgate":                    200,
 		"/.headgate/":                   200,
-		"//.headgate//page.css":         200,
+		"//.headgate//icon.svg":         200,
 		"/.headgate/../.headgate/other": 404,
 		"/.headgatex/v1/budgets":        0, // another path, and the API's
 
