@@ -1,20 +1,16 @@
 package peers
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headgate-io/headgate/eval/harness"
-	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // RedisCell is where the module of Redis is, which scripts/install-redis-cell builds.
@@ -44,20 +40,9 @@ func Redis(dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said bytes.Buffer
 	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port(at), "--save", "", "--appendonly", "no", "--dir",
 		dir, "--loadmodule", module)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := mortal.Start(cmd, syscall.SIGKILL); err != nil {
-		return nil, err
-	}
-	s := &Server{at, cmd}
-	if !harness.Eventually(20*time.Second, func() bool { return listens(at) }) {
-		s.Stop()
-		return nil, fmt.Errorf("redis-server does not listen: %s", said.String())
-	}
-	return s, nil
+	return launch(cmd, "redis-server", at, at)
 }
 
 // Cell asks a Redis with redis-cell, as a program does that has a client of Redis and nothing else.

@@ -121,6 +121,22 @@ func start(dir, name, file string, conf func(at string) string, args ...string) 
 	return nil, fmt.Errorf("%s does not listen: %s", name, said.String())
 }
 
+// launch starts cmd, which answers at an address, and waits until it listens at one that may be another.
+func launch(cmd *exec.Cmd, name, at, ready string) (*Server, error) {
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := mortal.Start(cmd, syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	s := &Server{at, cmd}
+	if !harness.Eventually(30*time.Second, func() bool { return listens(ready) }) {
+		s.Stop()
+		return nil, fmt.Errorf("%s does not listen: %s", name, said.String())
+	}
+	return s, nil
+}
+
 func listens(at string) bool {
 	c, err := net.Dial("tcp", at)
 	if err == nil {

@@ -1,17 +1,11 @@
 package peers
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
-
-	"github.com/headgate-io/headgate/eval/harness"
-	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // The service that many run beside Envoy. It is no dependency of this module: it is built as it is,
@@ -71,16 +65,5 @@ func StartRateLimit(binary, dir, store, descriptors string, settings ...string) 
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + store, "REDIS_POOL_SIZE=64",
 		"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 	}, settings...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := mortal.Start(cmd, syscall.SIGKILL); err != nil {
-		return nil, err
-	}
-	s := &Server{at, cmd}
-	if !harness.Eventually(30*time.Second, func() bool { return listens(at) }) {
-		s.Stop()
-		return nil, fmt.Errorf("%s does not listen\n%s", RateLimitModule, said.String())
-	}
-	return s, nil
+	return launch(cmd, RateLimitModule, at, at)
 }

@@ -1,17 +1,12 @@
 package peers
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
-	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
-	"github.com/headgate-io/headgate/internal/mortal"
 )
 
 // Throttlecrab starts throttlecrab-server as it comes, with room for so many counters; it speaks the protocol of Redis.
@@ -29,18 +24,7 @@ func Throttlecrab(counters int) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said bytes.Buffer
 	cmd := exec.Command(binary, "--redis", "--redis-host", "127.0.0.1", "--redis-port", port(at), "--store-capacity",
 		strconv.Itoa(counters), "--log-level", "error")
-	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := mortal.Start(cmd, syscall.SIGKILL); err != nil {
-		return nil, err
-	}
-	s := &Server{at, cmd}
-	if !harness.Eventually(20*time.Second, func() bool { return listens(at) }) {
-		s.Stop()
-		return nil, fmt.Errorf("throttlecrab-server does not listen: %s", said.String())
-	}
-	return s, nil
+	return launch(cmd, "throttlecrab-server", at, at)
 }
