@@ -52,12 +52,19 @@ func (b Batch) Parts() body.Batch {
 // calls checks the lists and fills in what their entries leave out; whether the registry has the endpoints
 // is found when it is built.
 func (c *checker) calls(conf *Config) {
+	// A model's endpoint says by itself what its bodies cost.
+	metered := func(endpoint string) bool {
+		return slices.ContainsFunc(conf.LanguageModels, func(m LanguageModel) bool {
+			return slices.Contains(m.Endpoints, endpoint)
+		})
+	}
 	for n := range conf.Batches {
 		b := &conf.Batches[n]
 		field := func(name string) string { return fmt.Sprintf("batches[%d].%s", n, name) }
 		c.text(field("endpoint"), b.Endpoint, "an endpoint such as POST /rpc")
-		if slices.ContainsFunc(conf.Batches[:n], func(o Batch) bool { return o.Endpoint == b.Endpoint }) {
-			c.wrong(field("endpoint"), b.Endpoint, "each endpoint once")
+		if slices.ContainsFunc(conf.Batches[:n], func(o Batch) bool { return o.Endpoint == b.Endpoint }) ||
+			metered(b.Endpoint) {
+			c.wrong(field("endpoint"), b.Endpoint, "each endpoint once, here and in language_models")
 		}
 		fill(&b.Batches, "count")
 		fill(&b.MaxParts, body.DefaultParts)
@@ -77,8 +84,9 @@ func (c *checker) calls(conf *Config) {
 		field := func(name string) string { return fmt.Sprintf("mcp[%d].%s", n, name) }
 		c.text(field("endpoint"), m.Endpoint, "an endpoint such as POST /mcp")
 		if slices.ContainsFunc(conf.MCP[:n], func(o MCP) bool { return o.Endpoint == m.Endpoint }) ||
-			slices.ContainsFunc(conf.Batches, func(o Batch) bool { return o.Endpoint == m.Endpoint }) {
-			c.wrong(field("endpoint"), m.Endpoint, "each endpoint once, here and in batches")
+			slices.ContainsFunc(conf.Batches, func(o Batch) bool { return o.Endpoint == m.Endpoint }) ||
+			metered(m.Endpoint) {
+			c.wrong(field("endpoint"), m.Endpoint, "each endpoint once, here, in batches and in language_models")
 		}
 		fill(&m.MaxBytes, body.DefaultBatchBytes)
 		fill(&m.ReadTimeout, 10*time.Second)
