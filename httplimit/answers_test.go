@@ -296,3 +296,44 @@ func TestLinesNameAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestABatchCountsWhateverIsAnswered: one answer speaks for many requests, of which any may have been what is counted.
+func TestABatchCountsWhateverIsAnswered(t *testing.T) {
+	for name, by := range map[string]struct {
+		rule    policy.Rule
+		options httplimit.Options
+	}{
+		"rule": {rule: policy.Rule{CountWhen: "401"}},
+		"endpoint": {options: httplimit.Options{
+			CountWhen: map[string]*policy.Statuses{"POST /rpc": statuses(t, "401")}}},
+	} {
+		by.rule.Endpoint, by.rule.Limit, by.rule.Per = "POST /rpc", 5, time.Hour
+		b := trial.New(t, []string{"POST /rpc"}, []policy.Rule{by.rule})
+		calls, err := httplimit.NewCalls(httplimit.CallOptions{Endpoints: b.Limiter.Endpoints(),
+			Batches: []httplimit.Batch{{Endpoint: "POST /rpc"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		by.options.Calls = calls
+		h := httplimit.Handler(b.Limiter, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `[{"error":"wrong password"},{"error":"wrong password"}]`)
+		}), by.options)
+		post := func(text string) int {
+			r := httptest.NewRequest("POST", "/rpc", strings.NewReader(text))
+			r.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w.Code
+		}
+		for range 9 { // one request is what its answer says: not counted
+			if got := post(`[1]`); got != 200 {
+				t.Errorf("%s: %d for a request that is not counted, want 200", name, got)
+			}
+		}
+		for i, want := range []int{200, 200, 429} { // two of five each
+			if got := post(`[1,2]`); got != want {
+				t.Errorf("%s: batch %d is answered %d, want %d", name, i+1, got, want)
+			}
+		}
+	}
+}

@@ -111,7 +111,7 @@ func tooLate(w http.ResponseWriter, r *http.Request) bool {
 
 // buffer reads the body, as far as it may be looked at, and puts r.Body back to
 // its beginning. Beyond what it returns nothing is held.
-func (o *reading) buffer(w http.ResponseWriter, r *http.Request, held *held) ([]byte, body.Fault) {
+func (o *reading) buffer(w http.ResponseWriter, r *http.Request, room *room) ([]byte, body.Fault) {
 	most := o.most
 	switch {
 	case bodiless(r):
@@ -127,12 +127,13 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request, held *held) ([]
 		size = min(int(r.ContentLength)+1, body.DefaultBytes+1)
 	}
 	text := make([]byte, 0, min(size, most+1))
+	read := &replay{ReadCloser: r.Body, room: room}
 	var err error
 	crowded := false
 	for err == nil && len(text) <= most {
 		if len(text) == cap(text) {
 			next := min(2*cap(text), most+1)
-			if crowded = !held.grow(cap(text), next); crowded {
+			if crowded = !read.grow(cap(text), next); crowded {
 				break
 			}
 			grown := make([]byte, len(text), next)
@@ -146,7 +147,8 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request, held *held) ([]
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		done() // else the server would wait for the rest before it closes
 	}
-	r.Body = &replay{ReadCloser: r.Body, text: text, err: err}
+	read.text, read.err = text, err
+	r.Body = read
 	switch {
 	case crowded:
 		return nil, body.Crowded
@@ -170,28 +172,16 @@ type room struct {
 	held atomic.Int64
 }
 
-// held is what one request has of a room.
-type held struct {
-	room  *room
-	bytes int64
-}
-
-// grow takes what a buffer needs to become longer, and reports false if there is not so much.
-func (h *held) grow(from, to int) bool {
-	const each = body.DefaultBytes + 1
-	more := int64(max(0, to-max(from, each)))
-	if h.room.held.Add(more) > h.room.most && more > 0 {
-		h.room.held.Add(-more)
-		return false
-	}
-	h.bytes += more
-	return true
-}
-
-// free gives back what the request has.
-func (h *held) free() {
-	if h.bytes > 0 {
-		h.room.held.Add(-h.bytes)
+// take takes so many bytes, or none: who finds no room takes it from nobody else.
+func (r *room) take(bytes int64) bool {
+	for {
+		held := r.held.Load()
+		if bytes > r.most-held {
+			return false
+		}
+		if r.held.CompareAndSwap(held, held+bytes) {
+			return true
+		}
 	}
 }
 
@@ -233,13 +223,48 @@ type replay struct {
 	text []byte
 	err  error // that ended the reading; nil if the rest is still to come
 
+	room *room
+	held atomic.Int64 // bytes of it
+
 	id []byte // by which the message that it is wants to be answered, as JSON; nil for none
 }
 
+// grow takes what a buffer needs to become longer, and reports false if there is not so much.
+func (b *replay) grow(from, to int) bool {
+	const each = body.DefaultBytes + 1
+	more := int64(to - max(from, each))
+	if more <= 0 {
+		return true
+	}
+	if !b.room.take(more) {
+		return false
+	}
+	b.held.Add(more)
+	return true
+}
+
+// free gives back what the buffer has of its room.
+func (b *replay) free() {
+	if held := b.held.Swap(0); held > 0 {
+		b.room.held.Add(-held)
+	}
+}
+
+// release frees what a body holds, for a request that is over.
+func release(of io.ReadCloser) {
+	for b, ok := of.(*replay); ok; b, ok = b.ReadCloser.(*replay) {
+		b.free()
+	}
+}
+
+// Read reads what was read, which is then no longer held: an answer may go on for long.
 func (b *replay) Read(p []byte) (int, error) {
 	if len(b.text) > 0 {
 		n := copy(p, b.text)
-		b.text = b.text[n:]
+		if b.text = b.text[n:]; len(b.text) == 0 {
+			b.text = nil
+			b.free()
+		}
 		return n, nil
 	}
 	if b.err != nil {

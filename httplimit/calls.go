@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -116,12 +117,12 @@ func (c *Calls) at(r *headgate.Request) *called {
 
 // count finds out how many requests r holds, and leaves its body to be read as if nobody had. It reports false when r
 // is answered already.
-func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) (ok bool) {
+func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) (ok bool) {
 	parts, fault := 1, body.Empty
 	if !bodiless(r) {
 		if fault = c.counter.Wants(r.Header); fault == body.None {
 			var text []byte
-			text, fault = c.buffer(w, r, held)
+			text, fault = c.buffer(w, r, room)
 			if tooLate(w, r) {
 				c.faults[body.Unread].Add(1)
 				return false
@@ -131,7 +132,7 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 			case c.messages != nil:
 				var m body.Message
 				m, fault = c.messages.count(text, request)
-				r.Body.(*replay).id = m.ID // as buffer left it
+				r.Body.(*replay).id = bytes.Clone(m.ID) // as buffer left it
 			default:
 				parts, fault = c.counter.Count(text)
 			}

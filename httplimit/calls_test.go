@@ -270,8 +270,8 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
-// TestBodiesHaveBoundedRoom: what is read before requests are decided does not grow with how many are sent at once, and
-// what is held is given back.
+// TestBodiesHaveBoundedRoom: what is read before requests are decided does not grow with how many are sent at once; it
+// is given back when the API has read it, or the request is over.
 func TestBodiesHaveBoundedRoom(t *testing.T) {
 	lim, err := headgate.New(headgate.Options{Rules: []string{"POST /rpc 1000000/s", "default 1000/s"}})
 	if err != nil {
@@ -283,37 +283,54 @@ func TestBodiesHaveBoundedRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside, leave := make(chan bool), make(chan bool)
-	h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := httplimit.Handler(lim, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Read") != "" {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
 		inside <- true
 		<-leave
 	}), httplimit.Options{Calls: calls, MaxHeld: 100 << 10})
-	post := func(size int) *httptest.ResponseRecorder {
+	post := func(size int, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", "/rpc", strings.NewReader("["+strings.Repeat(" ", size-3)+"1]"))
 		r.Header.Set("Content-Type", "application/json")
+		for _, name := range header {
+			r.Header.Set(name, "yes")
+		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w
 	}
-	for range 3 {
-		first := make(chan int)
-		go func() { first <- post(60 << 10).Code }() // in a buffer of 64 KiB
+	status := make(chan int)
+	begin := func(size int, header ...string) {
+		go func() { status <- post(size, header...).Code }()
 		<-inside
+	}
+	for range 3 {
+		begin(60 << 10) // in a buffer of 64 KiB
 		w := post(60 << 10)
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Connection") != "close" {
 			t.Errorf("%d %v beside a body that has most of the room, want 503, Retry-After: 1 and the connection's end",
 				w.Code, w.Header())
 		}
-		small := make(chan int)
-		go func() { small <- post(4 << 10).Code }() // needs no room
-		<-inside
-		leave <- true
-		leave <- true
-		if a, b := <-first, <-small; a != 200 || b != 200 {
-			t.Errorf("%d and %d, want 200 for those who found room", a, b)
+		begin(4 << 10) // needs no room
+		for range 2 {
+			leave <- true
+			if got := <-status; got != 200 {
+				t.Errorf("%d, want 200 for those who found room", got)
+			}
 		}
 	}
 	if n := calls.Faults(body.Crowded); n != 3 {
 		t.Errorf("%d bodies found no room, want 3", n)
+	}
+	for range 5 { // all of whose answers take long
+		begin(60<<10, "X-Read")
+	}
+	for range 5 {
+		leave <- true
+		if got := <-status; got != 200 {
+			t.Errorf("%d, want 200 beside bodies that the API has read", got)
+		}
 	}
 	if post(200<<10).Code != 503 { // longer than all of the room
 		t.Error("a body beyond the room was read")

@@ -71,9 +71,9 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User
 	if user != nil {
 		request.User = user
 	}
-	held := held{room: &h.room}
-	defer held.free() // who serves r holds its body from here on
-	if _, ok := h.look(w, r, &request, &held); !ok {
+	_, ok := h.look(w, r, &request)
+	release(r.Body) // who serves r holds it from here on
+	if !ok {
 		return false
 	}
 	return h.admit(w, r, request)

@@ -211,9 +211,8 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := h.request(r)
 	target := request.Target // a message is for another endpoint, and is sent to this one
-	held := held{room: &h.room}
-	defer held.free()
-	login, ok := h.look(w, r, &request, &held)
+	login, ok := h.look(w, r, &request)
+	defer release(r.Body)
 	if !ok {
 		return
 	}
@@ -221,9 +220,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	metered := h.options.Meters.at(&request)
 	if metered != nil {
 		var ok bool
-		if exchange, ok = metered.ask(w, r, &request, &held); !ok {
+		if exchange, ok = metered.ask(w, r, &request, &h.room); !ok {
+			release(r.Body)
 			return
 		}
+		defer release(r.Body)
 	}
 	then, pays := h.afterwards(&request, login)
 	if exchange != nil {
@@ -243,18 +244,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // look reads what a request's body says of it: whose it is, and how many it holds. It reports false when r is answered
 // already.
-func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) (l *login,
-	ok bool) {
-	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, held) {
+func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, ok bool) {
+	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, &h.room) {
 		return l, false
 	}
 	c := h.options.Calls.at(request)
-	return l, c == nil || c.count(w, r, request, held)
+	return l, c == nil || c.count(w, r, request, &h.room)
 }
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.
 func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pays bool) {
-	then = afterwards{reserve: h.options.Reserve, always: true, login: l, counts: h.countsWhen(r)}
+	then = afterwards{reserve: h.options.Reserve, always: true, login: l, counts: h.countsWhen(r), many: r.Parts > 1}
 	failures := l != nil && l.CountFailures
 	if failures {
 		then.counts = nil // the login says which

@@ -200,12 +200,12 @@ func (s *Identifiers) at(r *headgate.Request) *login {
 
 // identify finds the identifier of r, and leaves the body to be read as if
 // nobody had. It reports false when r is answered already.
-func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) bool {
+func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) bool {
 	request.Identifier, request.Unparsable = "", true
 	format, fault := l.finder.Wants(r.Header)
 	if fault == body.None {
 		var text []byte
-		text, fault = l.buffer(w, r, held)
+		text, fault = l.buffer(w, r, room)
 		if tooLate(w, r) {
 			l.faults[body.Unread].Add(1)
 			return false

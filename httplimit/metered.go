@@ -122,9 +122,9 @@ func (m *Meters) at(r *headgate.Request) *metered {
 
 // ask finds out what a request may cost, and leaves its body to be read as if nobody had. It reports false when r is
 // answered already.
-func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.Request, held *held) (x Exchange,
+func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) (x Exchange,
 	ok bool) {
-	text, fault := m.buffer(w, r, held)
+	text, fault := m.buffer(w, r, room)
 	switch {
 	case tooLate(w, r):
 		return nil, false

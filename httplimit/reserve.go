@@ -102,7 +102,7 @@ func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Re
 		actual = max(actual, made.Cost)
 	}
 	status := 0
-	if whole {
+	if whole && !then.many {
 		status = m.answered()
 	}
 	a := headgate.Answer{Actual: actual, Status: status, Forgiven: then.forgives(status)}

@@ -27,6 +27,7 @@ type afterwards struct {
 	always  bool // not only where a rule that applies counts only some answers
 	login   *login
 	counts  *policy.Statuses
+	many    bool // one answer speaks for several requests: they count, whatever its status
 
 	exchange Exchange // of an endpoint that is metered
 	cuts     bool

@@ -14,12 +14,13 @@ func TestCallsAreFilledIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := []config.Batch{{Endpoint: "POST /rpc", Batches: "count", MaxParts: 100, MaxBytes: 1 << 20,
-		ReadTimeout: 10 * time.Second}}; !slices.Equal(c.Batches, b) {
+	b := []config.Batch{{Endpoint: "POST /rpc", Batches: "count", MaxParts: 100, MaxBytes: 1 << 20,
+		ReadTimeout: 10 * time.Second}}
+	if !slices.Equal(c.Batches, b) {
 		t.Errorf("batches = %+v, want %+v", c.Batches, b)
 	}
-	if m := []config.MCP{{Endpoint: "POST /mcp", MaxBytes: 1 << 20, ReadTimeout: 10 * time.Second}}; !slices.Equal(c.MCP,
-		m) {
+	m := []config.MCP{{Endpoint: "POST /mcp", MaxBytes: 1 << 20, ReadTimeout: 10 * time.Second}}
+	if !slices.Equal(c.MCP, m) {
 		t.Errorf("mcp = %+v, want %+v", c.MCP, m)
 	}
 	if c.Clients.BodyMemory != 256<<20 {
@@ -59,7 +60,8 @@ mcp:
 		}
 	}
 	if _, err := readText(t, "listen: none\ndecisions: {listen: \"127.0.0.1:8082\"}\n"+
-		"batches: [{endpoint: POST /rpc}]\nmcp: [{endpoint: POST /mcp}]\n"); err == nil || !strings.Contains(err.Error(), `batches is "1 endpoints"`) ||
+		"batches: [{endpoint: POST /rpc}]\nmcp: [{endpoint: POST /mcp}]\n"); err == nil ||
+		!strings.Contains(err.Error(), `batches is "1 endpoints"`) ||
 		!strings.Contains(err.Error(), `mcp is "1 endpoints"`) {
 		t.Errorf("bodies where none are seen: %v", err)
 	}
