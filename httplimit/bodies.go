@@ -111,7 +111,7 @@ func tooLate(w http.ResponseWriter, r *http.Request) bool {
 
 // buffer reads the body, as far as it may be looked at, and puts r.Body back to
 // its beginning. Beyond what it returns nothing is held.
-func (o *reading) buffer(w http.ResponseWriter, r *http.Request, room *room) ([]byte, body.Fault) {
+func (o *reading) buffer(w http.ResponseWriter, r *http.Request, room share) ([]byte, body.Fault) {
 	most := o.most
 	switch {
 	case bodiless(r):
@@ -162,29 +162,6 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request, room *room) ([]
 	return text, body.None
 }
 
-// DefaultHeld is what Options.MaxHeld is if it is 0.
-const DefaultHeld = 256 << 20
-
-// room bounds what the bodies hold that are read before their requests are decided, but for what each of them has in
-// any case.
-type room struct {
-	most int64 // bytes
-	held atomic.Int64
-}
-
-// take takes so many bytes, or none: who finds no room takes it from nobody else.
-func (r *room) take(bytes int64) bool {
-	for {
-		held := r.held.Load()
-		if bytes > r.most-held {
-			return false
-		}
-		if r.held.CompareAndSwap(held, held+bytes) {
-			return true
-		}
-	}
-}
-
 // crowded answers a request whose body there is no room for.
 func crowded(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
@@ -223,7 +200,7 @@ type replay struct {
 	text []byte
 	err  error // that ended the reading; nil if the rest is still to come
 
-	room *room
+	room share
 	held atomic.Int64 // bytes of it
 
 	id []byte // by which the message that it is wants to be answered, as JSON; nil for none
@@ -246,7 +223,7 @@ func (b *replay) grow(from, to int) bool {
 // free gives back what the buffer has of its room.
 func (b *replay) free() {
 	if held := b.held.Swap(0); held > 0 {
-		b.room.held.Add(-held)
+		b.room.giveBack(held)
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 	if !bodiless(r) {
 		if fault = c.counter.Wants(r.Header); fault == body.None {
 			var text []byte
-			text, fault = c.buffer(w, r, room)
+			text, fault = c.buffer(w, r, room.of(request.Peer))
 			if tooLate(w, r) {
 				c.faults[body.Unread].Add(1)
 				return false

@@ -289,7 +289,7 @@ func TestBodiesHaveBoundedRoom(t *testing.T) {
 		}
 		inside <- true
 		<-leave
-	}), httplimit.Options{Calls: calls, MaxHeld: 100 << 10})
+	}), httplimit.Options{Calls: calls, MaxHeld: 150 << 10})
 	post := func(size int, header ...string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("POST", "/rpc", strings.NewReader("["+strings.Repeat(" ", size-3)+"1]"))
 		r.Header.Set("Content-Type", "application/json")
@@ -309,7 +309,7 @@ func TestBodiesHaveBoundedRoom(t *testing.T) {
 		begin(60 << 10) // in a buffer of 64 KiB
 		w := post(60 << 10)
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Connection") != "close" {
-			t.Errorf("%d %v beside a body that has most of the room, want 503, Retry-After: 1 and the connection's end",
+			t.Errorf("%d %v beside another body of that address, want 503, Retry-After: 1 and the connection's end",
 				w.Code, w.Header())
 		}
 		begin(4 << 10) // needs no room

@@ -54,7 +54,8 @@ type Options struct {
 	Identifiers *Identifiers
 
 	// MaxHeld is how many bytes the bodies may hold together that Identifiers, Calls and Meters read before their
-	// requests are decided, beside 8 KiB for each. A request that needs more is answered with 503. Default 256 MiB.
+	// requests are decided, beside 8 KiB for each; those of one address half of it. A request that needs more is
+	// answered with 503. Default 256 MiB.
 	MaxHeld int64
 
 	// Calls counts the requests that bodies of some endpoints hold, and knows which tool a message of MCP calls.
@@ -187,12 +188,11 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 		o.MaxHeld = DefaultHeld
 	}
 	names := o.names()
-	h := &handler{
+	return &handler{
 		names: names, exposed: exposed(names), render: o.Draft.renders(lim.ReservesSlots()),
 		lim: lim, next: next, options: o, counted: Reserve{Timeout: o.CountTimeout, Failed: o.CountFailed},
+		room: newRoom(o.MaxHeld),
 	}
-	h.room.most = o.MaxHeld
-	return h
 }
 
 type handler struct {
@@ -201,7 +201,7 @@ type handler struct {
 	options Options
 	rules   perrule.Values[rendered]
 	counted Reserve // for endpoints and rules that count only some answers
-	room    room    // for bodies that are read first
+	room    *room   // for bodies that are read first
 
 	names   []string // of the fields that are written, in the canonical form of http.Header
 	exposed string   // to scripts of browsers
@@ -220,7 +220,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	metered := h.options.Meters.at(&request)
 	if metered != nil {
 		var ok bool
-		if exchange, ok = metered.ask(w, r, &request, &h.room); !ok {
+		if exchange, ok = metered.ask(w, r, &request, h.room); !ok {
 			release(r.Body)
 			return
 		}
@@ -245,11 +245,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // look reads what a request's body says of it: whose it is, and how many it holds. It reports false when r is answered
 // already.
 func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, ok bool) {
-	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, &h.room) {
+	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, h.room) {
 		return l, false
 	}
 	c := h.options.Calls.at(request)
-	return l, c == nil || c.count(w, r, request, &h.room)
+	return l, c == nil || c.count(w, r, request, h.room)
 }
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.

@@ -205,7 +205,7 @@ func (l *login) identify(w http.ResponseWriter, r *http.Request, request *headga
 	format, fault := l.finder.Wants(r.Header)
 	if fault == body.None {
 		var text []byte
-		text, fault = l.buffer(w, r, room)
+		text, fault = l.buffer(w, r, room.of(request.Peer))
 		if tooLate(w, r) {
 			l.faults[body.Unread].Add(1)
 			return false

@@ -124,7 +124,7 @@ func (m *Meters) at(r *headgate.Request) *metered {
 // answered already.
 func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) (x Exchange,
 	ok bool) {
-	text, fault := m.buffer(w, r, room)
+	text, fault := m.buffer(w, r, room.of(request.Peer))
 	switch {
 	case tooLate(w, r):
 		return nil, false

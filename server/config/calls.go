@@ -52,6 +52,7 @@ func (b Batch) Parts() body.Batch {
 // calls checks the lists and fills in what their entries leave out; whether the registry has the endpoints
 // is found when it is built.
 func (c *checker) calls(conf *Config) {
+	defer c.bodies(conf)
 	// A model's endpoint says by itself what its bodies cost.
 	metered := func(endpoint string) bool {
 		return slices.ContainsFunc(conf.LanguageModels, func(m LanguageModel) bool {
@@ -99,5 +100,25 @@ func (c *checker) calls(conf *Config) {
 	if len(conf.Batches) > 0 && !conf.Gateway() {
 		c.wrong("batches", fmt.Sprintf("%d endpoints", len(conf.Batches)),
 			"nothing: with listen none, no body is seen; say what a request costs where it is asked about")
+	}
+}
+
+// bodies checks that one address has room for the longest body that is read.
+func (c *checker) bodies(conf *Config) {
+	longest := Bytes(0)
+	for _, b := range conf.Batches {
+		longest = max(longest, b.MaxBytes)
+	}
+	for _, m := range conf.MCP {
+		longest = max(longest, m.MaxBytes)
+	}
+	for _, m := range conf.LanguageModels {
+		longest = max(longest, m.MaxBytes)
+	}
+	for _, i := range conf.Identifiers {
+		longest = max(longest, i.MaxBytes)
+	}
+	if room := conf.Clients.BodyMemory; room < 2*longest {
+		c.wrong("clients.body_memory", room.String(), fmt.Sprintf("%v or more, twice the longest max_bytes", 2*longest))
 	}
 }

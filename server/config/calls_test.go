@@ -45,6 +45,7 @@ mcp:
 `)
 	for _, want := range []string{
 		`clients.body_memory is "1024", want 1048576 to`,
+		`clients.body_memory is "1KiB", want 2GiB or more, twice the longest max_bytes`,
 		`batches[0].endpoint is "", want an endpoint`, `batches[0].field is "a..b", want the name of a field`,
 		`batches[0].batches is "pass", want count or refuse`, `batches[0].max_parts is "10001", want 1 to 10000`,
 		`batches[0].max_bytes is "1073741824", want 64 to 67108864`, `batches[0].read_timeout is "1h0m0s"`,

@@ -48,7 +48,7 @@ type Clients struct {
 	MaxTargetBytes Bytes `yaml:"max_target_bytes"`
 
 	// BodyMemory is what the bodies may hold together that are read before their requests are decided, beside 8KiB for
-	// each. Default 256MiB.
+	// each; those of one address half of it. Default 256MiB.
 	BodyMemory Bytes `yaml:"body_memory"`
 }
 
