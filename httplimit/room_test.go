@@ -54,7 +54,7 @@ func TestOneAddressLeavesRoomForOthers(t *testing.T) {
 			continue
 		}
 		if !other.take(250) {
-			t.Fatalf("one address has %d of 1000 bytes, and another finds no room for 250; seed %d", r.held.Load(), seed)
+			t.Fatalf("one address has %d of 1000 bytes, another finds no room for 250; seed %d", r.held.Load(), seed)
 		}
 		other.giveBack(250)
 		for _, bytes := range held {
