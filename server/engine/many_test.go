@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var streams = flag.Int("streams", 10_000_000, "how many streams TestManyStreams makes")
+var howMany = flag.Int("streams", 10_000_000, "how many streams TestManyStreams makes")
 
 // TestPlainIsReadTheSame by millions, on all processors.
 func TestManyStreams(t *testing.T) {
@@ -23,7 +23,7 @@ func TestManyStreams(t *testing.T) {
 		all.Go(func() {
 			for {
 				n := next.Add(1) - 1
-				if int(n)*each >= *streams || t.Failed() {
+				if int(n)*each >= *howMany || t.Failed() {
 					return
 				}
 				plain, other, faults := compare(seed+uint64(n), each, none, 5)
