@@ -33,9 +33,18 @@ type nginxZone struct {
 // use is a limit_req or limit_conn where it stands.
 type use struct {
 	directive
-	file   string
-	shadow bool
+	file    string
+	refuses refuses
 }
+
+// refuses is what happens to a request that is over limits of one directive. Levels have it from those above.
+type refuses struct {
+	shadow bool   // nothing
+	status string // "" if no directive says it
+}
+
+// refusals are in the order of nginxLimits.
+type refusals [2]refuses
 
 // String is the directive as it is written.
 func (u use) String() string { return u.name + " " + strings.Join(u.args, " ") }
@@ -59,7 +68,7 @@ func nginx(c *conversion, files []File) error {
 	}
 	for i, f := range files {
 		c.file = f.Name
-		n.level(trees[i], nil)
+		n.level(trees[i], refusals{})
 	}
 	return nil
 }
@@ -108,9 +117,9 @@ func nginxRate(s string) (limit int64, per time.Duration, ok bool) {
 }
 
 // level converts the limits of a file, http or a server, and what stands in it. Limits of a level hold in those
-// below that have none. What is in shadow are directives of nginxLimits.
-func (n *nginxConfig) level(list []directive, shadow []string) {
-	own, shadow := n.usesOf(list, shadow)
+// below that have none. They refuse as how says.
+func (n *nginxConfig) level(list []directive, how refusals) {
+	own, how := n.usesOf(list, how)
 	if slices.ContainsFunc(list, func(d directive) bool { return d.name == "location" }) {
 		n.locations = locationsIn(list)
 	}
@@ -118,9 +127,9 @@ func (n *nginxConfig) level(list []directive, shadow []string) {
 	for _, d := range list {
 		switch d.name {
 		case "http", "server":
-			n.level(d.block, shadow)
+			n.level(d.block, how)
 		case "location":
-			n.location(d, shadow)
+			n.location(d, how)
 		default:
 			continue
 		}
@@ -133,28 +142,30 @@ func (n *nginxConfig) level(list []directive, shadow []string) {
 	}
 }
 
-// usesOf are the limits of a level itself.
-func (n *nginxConfig) usesOf(list []directive, shadow []string) ([]use, []string) {
-	var own []use
+// usesOf are the limits of a level itself, and how those below refuse.
+func (n *nginxConfig) usesOf(list []directive, how refusals) ([]use, refusals) {
 	for _, d := range list {
-		if limit, ok := strings.CutSuffix(d.name, "_dry_run"); ok && len(d.args) == 1 {
-			shadow = slices.DeleteFunc(slices.Clone(shadow), func(s string) bool { return s == limit })
-			if d.args[0] == "on" {
-				shadow = append(shadow, limit)
+		for i, limit := range nginxLimits {
+			switch {
+			case len(d.args) != 1:
+			case d.name == limit+"_dry_run":
+				how[i].shadow = d.args[0] == "on"
+			case d.name == limit+"_status":
+				how[i].status = d.args[0]
+				if d.args[0] != "429" && d.args[0] != "503" {
+					n.differs(d.line, "%s is %s: refused requests get a 429", d.name, d.args[0])
+				}
 			}
 		}
-		if limit, ok := strings.CutSuffix(d.name, "_status"); ok && slices.Contains(nginxLimits, limit) &&
-			len(d.args) == 1 && d.args[0] != "429" {
-			n.differs(d.line, "%s is %s: refused requests get a 429", d.name, d.args[0])
-		}
 	}
+	var own []use
 	for _, d := range list {
-		if slices.Contains(nginxLimits, d.name) {
-			own = append(own, use{d, n.file, slices.Contains(shadow, d.name)})
+		if i := slices.Index(nginxLimits, d.name); i >= 0 {
+			own = append(own, use{d, n.file, how[i]})
 		}
 	}
 	n.Limits += len(own)
-	return own, shadow
+	return own, how
 }
 
 // locationsIn are the paths of locations.
@@ -195,11 +206,11 @@ func (n *nginxConfig) whole(u use, below bool) {
 }
 
 // location converts the limits of a location.
-func (n *nginxConfig) location(d directive, shadow []string) {
-	own, shadow := n.usesOf(d.block, shadow)
+func (n *nginxConfig) location(d directive, how refusals) {
+	own, how := n.usesOf(d.block, how)
 	for _, below := range d.block {
 		if below.name == "location" {
-			n.location(below, shadow)
+			n.location(below, how)
 		}
 	}
 	if len(own) == 0 {
@@ -274,8 +285,11 @@ func (n *nginxConfig) rule(u use) (r policy.Rule, only []string, ok bool) {
 	if !ok {
 		return r, nil, false
 	}
-	if u.shadow {
+	if u.refuses.shadow {
 		r.Mode = policy.Shadow
+	}
+	if u.refuses.status == "503" {
+		r.Refusal = "503"
 	}
 	how, ok := n.key(u.line, of, zone.key, 0)
 	if !ok {
