@@ -209,10 +209,10 @@ func (s *scanner) scalar(c byte) Fault {
 	if !ok {
 		return Syntax
 	}
-	if s.target && !whole {
-		return Kind
-	}
-	if s.target {
+	switch {
+	case s.target && !whole:
+		s.kind = true // the name may stand again behind it
+	case s.target:
 		s.found, s.from, s.to = true, s.i, end
 	}
 	s.i = end

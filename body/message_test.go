@@ -43,6 +43,8 @@ func TestReadMessage(t *testing.T) {
 		{text: `{"method":"a","params":[1],"params":{"name":"y"}}`, fault: body.Twice},
 		{text: `{"method":"a","params":{"name":"x","NAME":"y"}}`, fault: body.Alike},
 		{text: `{"method":"a","id":1,"id":2}`, fault: body.Twice},
+		{text: `{"method":"a","params":{"name":1.5,"name":"search"}}`, fault: body.Twice},
+		{text: `{"method":"a","params":{"name":1.5,"Name":"search"}}`, fault: body.Alike},
 		{text: `{"method":"a\u0000"}`, fault: body.Text},
 		{text: `{"method":"a","params":{"name":"x\n"}}`, fault: body.Text},
 		{text: "\ufeff" + `{"method":"a"}`, fault: body.Kind},
@@ -119,7 +121,7 @@ func TestRandomMessagesAreReadAsServersDo(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	pieces := []string{`"method":`, `"Method":`, `"m\u0065thod":`, `"params":`, `"PARAMS":`, `"name":`,
 		`"nam\u0065":`, `"id":`, `"tools/call"`, `"search"`, `"\u0000"`, `{`, `}`, `{`, `}`, `[`, `]`, `,`, `,`, `,`,
-		`1`, `null`, ` `, `{}`, `"params":{"name":"a"}`, `"method":"b"`, `"id":3`, "\ufeff"}
+		`1`, `1.5`, `null`, ` `, `{}`, `"params":{"name":"a"}`, `"method":"b"`, `"id":3`, "\ufeff"}
 	known := 0
 	for range race.Fewer(200_000) {
 		text := []byte(`{"method":"tools/call"`)
