@@ -22,7 +22,7 @@ type Request struct {
 
 	// Message says that no request is asked about but a message on a WebSocket: then
 	// Method is endpoint.Send or endpoint.Receive, and the rest is that of the request
-	// which opened it; or the message that is a request's body (endpoint.MCP). Without
+	// which opened it; or the message that is a request's body (endpoint.OfBodies). Without
 	// it those methods are refused as UnknownMethod, since a
 	// client may write any method in its request line.
 	Message bool

@@ -110,7 +110,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		return TooManyCredentials, false, true
 	}
 	p.Identifier, p.Unparsable, p.Target = r.Identifier, r.Unparsable, r.Target
-	p.UnderWay, p.Further = r.Message && r.Method != endpoint.MCP || r.UnderWay, r.UnderWay
+	p.UnderWay, p.Further = r.Message && !endpoint.OfBodies(r.Method) || r.UnderWay, r.UnderWay
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
 	if reason, settled := t.access(); settled {
 		return reason, reason == Exempt, true

@@ -448,7 +448,8 @@ func refusals() []string {
 
 // refusedMethods are those of messages, which no request may have, and TRACE, which only a template lets through.
 func refusedMethods() []string {
-	return []string{endpoint.Send, endpoint.Receive, endpoint.SendCall, endpoint.ReceiveCall, http.MethodTrace}
+	return []string{endpoint.Send, endpoint.Receive, endpoint.SendCall, endpoint.ReceiveCall, endpoint.MCP,
+		endpoint.Model, http.MethodTrace}
 }
 
 // allowable are the methods that Allow may name.

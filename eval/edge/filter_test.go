@@ -232,7 +232,7 @@ func anyRequest(rng *rand.Rand, texts []string) (method, target string) {
 		target = mutate(rng, texts)
 	case 1:
 		if rng.IntN(2) == 0 {
-			return "WS-SEND", "/a"
+			return []string{"WS-SEND", "MCP", "MODEL"}[rng.IntN(3)], "/a"
 		}
 		target = "/none/of/them" // few others are unknown, and understood
 	default:
