@@ -119,6 +119,12 @@ func (o *reading) buffer(w http.ResponseWriter, r *http.Request, room share) ([]
 	case r.ContentLength > int64(most):
 		return nil, body.Long
 	}
+	if read, ok := r.Body.(*replay); ok && read.err == io.EOF { // it was looked at for something else
+		if len(read.text) > most {
+			return nil, body.Long
+		}
+		return read.text, body.None
+	}
 	done := o.hurry(w, r)
 	size := 512 // a body of unknown length grows to what it needs
 	if r.ContentLength > 0 {

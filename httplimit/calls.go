@@ -38,6 +38,7 @@ type CallOptions struct {
 	Endpoints *endpoint.Table // that of the Limiter
 	Batches   []Batch
 	MCP       []MCP
+	Models    []Models
 }
 
 // Calls are the endpoints whose bodies hold calls. They are safe for concurrent use. Nil ones read nothing.
@@ -79,11 +80,17 @@ func (c *Calls) Prepare(o CallOptions) (use func(), err error) {
 			errs = append(errs, fmt.Errorf("batches[%d] (%s): %w", i, b.Endpoint, err))
 		}
 	}
-	for i, e := range o.MCP {
-		made, err := c.mcp(o.Endpoints, e)
+	messages := func(list string, i int, e MCP, method string) {
+		made, err := c.messages(o.Endpoints, e, method)
 		if err = errors.Join(all.add(e.Endpoint, made), err); err != nil {
-			errs = append(errs, fmt.Errorf("mcp[%d] (%s): %w", i, e.Endpoint, err))
+			errs = append(errs, fmt.Errorf("%s[%d] (%s): %w", list, i, e.Endpoint, err))
 		}
+	}
+	for i, e := range o.MCP {
+		messages("mcp", i, e, endpoint.MCP)
+	}
+	for i, e := range o.Models {
+		messages("models", i, MCP(e), endpoint.Model)
 	}
 	return func() { c.current.Store(all) }, errors.Join(errs...)
 }
@@ -130,9 +137,9 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 			switch {
 			case fault != body.None:
 			case c.messages != nil:
-				var m body.Message
-				m, fault = c.messages.count(text, request)
-				r.Body.(*replay).id = bytes.Clone(m.ID) // as buffer left it
+				var id []byte
+				id, fault = c.messages.count(text, request)
+				r.Body.(*replay).id = bytes.Clone(id) // as buffer left it
 			default:
 				parts, fault = c.counter.Count(text)
 			}
@@ -178,8 +185,12 @@ func (c *called) refuse(w http.ResponseWriter, r *http.Request, fault body.Fault
 			d.Detail = "This endpoint takes one request in a body."
 		}
 	}
-	if c.messages != nil && d.Title != "" {
+	switch {
+	case c.messages == nil || d.Title == "":
+	case c.messages.method == endpoint.MCP:
 		d.Detail = "This endpoint takes one message of JSON-RPC in a body, in the form that is read here."
+	default:
+		d.Detail = "Which model the body asks for cannot be told in the form that is read here."
 	}
 	problem.Write(w, r, d)
 }

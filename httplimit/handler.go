@@ -58,7 +58,8 @@ type Options struct {
 	// answered with 503. Default 256 MiB.
 	MaxHeld int64
 
-	// Calls counts the requests that bodies of some endpoints hold, and knows which tool a message of MCP calls.
+	// Calls counts the requests that bodies of some endpoints hold, and knows which tool a message of MCP calls, and
+	// which model is asked.
 	// Default nil: each is one, for its own endpoint, and no body is touched.
 	Calls *Calls
 
@@ -148,7 +149,8 @@ func New(next http.Handler, rules ...string) (http.Handler, error) {
 //	     Login.Reject is set                            Login.ReadTimeout
 //	400  a body whose parts cannot be counted,     413  too many parts, or too long a body, there
 //	     under Options.Calls                       415  another kind of body than JSON, there
-//	503  Options.MaxHeld leaves no room for a body
+//	503  Options.MaxHeld leaves no room for a body 411  a long body of unannounced length, under
+//	                                                    Options.Meters
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
 	return HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, _ string) { next.ServeHTTP(w, r) }, o)
 }
@@ -211,13 +213,13 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := h.request(r)
 	target := request.Target // a message is for another endpoint, and is sent to this one
+	metered := h.options.Meters.at(&request)
 	login, ok := h.look(w, r, &request)
 	defer release(r.Body)
 	if !ok {
 		return
 	}
 	var exchange Exchange
-	metered := h.options.Meters.at(&request)
 	if metered != nil {
 		var ok bool
 		if exchange, ok = metered.ask(w, r, &request, h.room); !ok {

@@ -33,18 +33,24 @@ type MCP struct {
 	ReadTimeout time.Duration
 }
 
-// prefix is what templates of the messages at e begin with.
-func (e MCP) prefix() (string, error) {
-	path, ok := strings.CutPrefix(e.Endpoint, http.MethodPost+" ")
+// Models is one endpoint that takes requests to language models, each of which names its model in the field "model" of
+// its body. One whose model has a template of its own is a request for that instead of Endpoint: with "MODEL
+// /v1/messages/large" in the table, a request for the model large at POST /v1/messages. A body that does not name one
+// model for sure is refused, and reaches nobody. The fields are those of MCP.
+type Models MCP
+
+// messagePrefix is what templates of the messages at an endpoint begin with.
+func messagePrefix(of string) (string, error) {
+	path, ok := strings.CutPrefix(of, http.MethodPost+" ")
 	if !ok || strings.ContainsAny(path, "{?") || strings.HasSuffix(path, "/") {
-		return "", fmt.Errorf("Endpoint is %q, want POST and a path without parameters, such as POST /mcp", e.Endpoint)
+		return "", fmt.Errorf("Endpoint is %q, want POST and a path without parameters, such as POST /mcp", of)
 	}
 	return path + "/", nil
 }
 
-// mcp makes what reads the messages at one endpoint.
-func (c *Calls) mcp(table *endpoint.Table, e MCP) (*called, error) {
-	prefix, err := e.prefix()
+// messages makes what reads the messages at one endpoint, whose templates have a method of their own.
+func (c *Calls) messages(table *endpoint.Table, e MCP, method string) (*called, error) {
+	prefix, err := messagePrefix(e.Endpoint)
 	if e.MaxBytes == 0 {
 		e.MaxBytes = body.DefaultBatchBytes
 	}
@@ -58,30 +64,40 @@ func (c *Calls) mcp(table *endpoint.Table, e MCP) (*called, error) {
 		return nil, err
 	}
 	return &called{reading: reading{e.MaxBytes, timeout}, counter: wants, faults: &c.faults,
-		messages: &messages{table, prefix}}, nil
+		messages: &messages{table, method, prefix}}, nil
 }
 
 // messages says which endpoints messages are for.
 type messages struct {
-	table  *endpoint.Table
-	prefix string
+	table          *endpoint.Table
+	method, prefix string
 }
 
-// count has request ask for the endpoint that a message is for, if it has one of its own.
-func (m *messages) count(text []byte, request *headgate.Request) (body.Message, body.Fault) {
-	message, fault := body.ReadMessage(text)
-	if fault != body.None || message.Method == "" {
-		return message, fault
+// count has request ask for the endpoint that a message is for, if it has one of its own. It returns by what its
+// answer is known, if that is JSON-RPC.
+func (m *messages) count(text []byte, request *headgate.Request) (id []byte, fault body.Fault) {
+	target := []byte(m.prefix)
+	if m.method == endpoint.Model {
+		model, fault := body.ReadText(text, "model")
+		if fault != body.None {
+			return nil, fault
+		}
+		target = appendSegments(target, model, false)
+	} else {
+		message, fault := body.ReadMessage(text)
+		if fault != body.None || message.Method == "" {
+			return message.ID, fault
+		}
+		target = appendSegments(target, message.Method, true)
+		if message.Method == "tools/call" {
+			target = appendSegments(append(target, '/'), message.Name, false)
+		}
+		id = message.ID
 	}
-	target := appendSegments([]byte(m.prefix), message.Method, true)
-	if message.Method == "tools/call" {
-		target = appendSegments(append(target, '/'), message.Name, false)
+	if to := string(target); m.table.Match(m.method, to).Status == endpoint.Known {
+		request.Method, request.Target, request.Message = m.method, to, true
 	}
-	to := string(target)
-	if m.table.Match(endpoint.MCP, to).Status == endpoint.Known {
-		request.Method, request.Target, request.Message = endpoint.MCP, to, true
-	}
-	return message, body.None
+	return id, body.None
 }
 
 // appendSegments appends what a client wrote as segments of a target that no reading of targets changes: what stands

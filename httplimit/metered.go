@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/internal/problem"
 )
 
 // Metered is one endpoint whose requests cost what their bodies and their answers say, as those to a language model do.
@@ -24,7 +26,8 @@ type Metered struct {
 	// bodies than whole ones were chosen to be long: cost them by their length.
 	Ask func(r *http.Request, body []byte, whole bool) (Exchange, int64)
 
-	// MaxBytes is how much of a body is held and shown to Ask, 1 to 64 MiB. Default 1 MiB.
+	// MaxBytes is how much of a body is held and shown to Ask, 1 to 64 MiB. A longer one whose length is not announced
+	// is refused with 411. Default 1 MiB.
 	MaxBytes int
 
 	// ReadTimeout is how long that may take to arrive, as Login.ReadTimeout. Default 10 s.
@@ -130,6 +133,11 @@ func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.
 		return nil, false
 	case fault == body.Crowded:
 		crowded(w, r)
+		return nil, false
+	case fault == body.Long && r.ContentLength < 0: // nobody knows what it may cost
+		problem.Write(w, r, problem.Details{Status: http.StatusLengthRequired,
+			Detail: "This endpoint takes bodies of more than " + strconv.Itoa(m.most) +
+				" bytes with their length in Content-Length alone."})
 		return nil, false
 	}
 	x, cost := m.Ask(r, text, fault == body.None || r.ContentLength == 0)

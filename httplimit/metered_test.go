@@ -286,23 +286,27 @@ func TestLongBodiesAreTakenByTheirLength(t *testing.T) {
 	}), httplimit.Options{Meters: meters}))
 	defer s.Close()
 	for _, c := range []struct {
-		body io.Reader
-		size int64
-		want string
+		body   io.Reader
+		status int
+		size   int64
+		want   string
 	}{
-		{strings.NewReader(strings.Repeat("x", 100)), 100, "100 true 100"},
-		{strings.NewReader(strings.Repeat("x", 101)), 101, "0 false 101"},
-		{struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 5000))}, 5000, "0 false -1"},
-		{nil, 0, "0 true 0"},
+		{strings.NewReader(strings.Repeat("x", 100)), 200, 100, "100 true 100"},
+		{strings.NewReader(strings.Repeat("x", 101)), 200, 101, "0 false 101"},
+		{struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 100))}, 200, 100, "100 true -1"},
+		{struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 5000))}, 411, 0, ""}, // how long, nobody knows
+		{nil, 200, 0, "0 true 0"},
 	} {
+		got.Store(0)
+		asked.Store(new(string))
 		answer, err := http.Post(s.URL+"/v1/chat/completions", "application/json", c.body)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = answer.Body.Close()
-		if answer.StatusCode != 200 || got.Load() != c.size || *asked.Load() != c.want {
-			t.Errorf("%d, %d bytes arrived, Ask was told %q; want 200, %d, %q", answer.StatusCode, got.Load(),
-				*asked.Load(), c.size, c.want)
+		if answer.StatusCode != c.status || got.Load() != c.size || *asked.Load() != c.want {
+			t.Errorf("%d, %d bytes arrived, Ask was told %q; want %d, %d, %q", answer.StatusCode, got.Load(),
+				*asked.Load(), c.status, c.size, c.want)
 		}
 	}
 }

@@ -20,7 +20,12 @@ func TestParseRequest(t *testing.T) {
 		`{"model":7,"max_tokens":-9}`:           {"", 27, 0, false},
 		`{"max_completion_tokens":9,"n":3}`:     {"", 33, 27, false},
 		`{"max_output_tokens":9,"stream":true}`: {"", 37, 9, true},
-		`{"max_tokens":5,"max_tokens":7}`:       {"", 31, 7, false},
+		`{"max_tokens":7,"max_tokens":5}`:       {"", 31, 7, false},
+		`{"Max_Tokens":7,"max_tokens":5}`:       {"", 31, 7, false},
+		`{"model":"dear","model":"cheap"}`:      {"", 32, 0, false}, // which of both is asked, nobody knows
+		`{"model":"dear","MODEL":"cheap"}`:      {"", 32, 0, false},
+		`{"model":"dear","mod\u0065l":"x"}`:     {"", 33, 0, false},
+		`{"model":"dear","modelId":"cheap"}`:    {"", 34, 0, false},
 		`{"max_tokens":1e300,"n":1e300}`:        {"", 30, most, false},
 		`{"generationConfig":{"maxOutputTokens":8,"candidateCount":2}}`: {"", 61, 16, false},
 		`{"modelId":"x","inferenceConfig":{"maxTokens":8}}`:             {"x", 49, 8, false},
@@ -149,6 +154,7 @@ func TestPrices(t *testing.T) {
 		{"big-mini", Usage{Input: 1, Output: 0}, 1}, // 0.075, rounded up
 		{"big-mini", Usage{Input: 1000, Output: 0}, 75},
 		{"other", Usage{}, 1},
+		{"", Usage{Input: 100, Output: 10}, 100*5 + 10*15}, // nobody knows which
 	} {
 		if got := m.cost(c.model, c.u); got != c.want {
 			t.Errorf("%s, %+v costs %d, want %d", c.model, c.u, got, c.want)

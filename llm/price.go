@@ -73,12 +73,13 @@ func compile(p Price) (priced, error) {
 }
 
 // price is the row for a model and so much input: of those that fit, the one with the longest name, then with the
-// highest Above. A model that none fits costs what the dearest row does: clients choose the names that they send.
+// highest Above. A model that none fits, or that nobody knows, costs what the dearest row does: clients choose what
+// they send.
 func price(all []priced, model string, input int64) *priced {
 	var found *priced
 	for i := range all {
 		p := &all[i]
-		if !fits(p.Model, model) || p.Above > 0 && input <= p.Above {
+		if model == "" || !fits(p.Model, model) || p.Above > 0 && input <= p.Above {
 			continue
 		}
 		if found == nil || len(p.Model) > len(found.Model) ||

@@ -1,13 +1,15 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
 // Request is what the body of a request says that its cost depends on.
 type Request struct {
-	Model string // at most 64 bytes; empty if it is not said, or not in words
+	Model string // at most 64 bytes; empty if it is not said once for sure, or not in words
 
 	// Text is how many bytes the request has that the model reads: its body's length. What else stands in it is little,
 	// and the ratio of tokens to bytes is learned with it.
@@ -26,46 +28,75 @@ const mostModel = 64
 // ParseRequest reads a body. One that is no JSON says nothing but its length.
 func ParseRequest(body []byte) Request {
 	r := Request{Text: int64(len(body))}
-	var said struct {
-		Model               json.RawMessage `json:"model"`
-		ModelID             json.RawMessage `json:"modelId"`
-		MaxTokens           json.RawMessage `json:"max_tokens"`
-		MaxCompletionTokens json.RawMessage `json:"max_completion_tokens"`
-		MaxOutputTokens     json.RawMessage `json:"max_output_tokens"`
-		N                   json.RawMessage `json:"n"`
-		Stream              json.RawMessage `json:"stream"`
-		Generation          json.RawMessage `json:"generationConfig"`
-		Inference           json.RawMessage `json:"inferenceConfig"`
-	}
-	if json.Unmarshal(body, &said) != nil {
+	said, ok := members(body)
+	if !ok {
 		return r
 	}
-	var nested struct {
-		MaxOutputTokens json.RawMessage `json:"maxOutputTokens"`
-		CandidateCount  json.RawMessage `json:"candidateCount"`
-		MaxTokens       json.RawMessage `json:"maxTokens"`
+	nested := map[string][]json.RawMessage{}
+	for _, name := range []string{"generationconfig", "inferenceconfig"} {
+		for _, raw := range said[name] {
+			inner, _ := members(raw)
+			for name, values := range inner {
+				nested[name] = append(nested[name], values...)
+			}
+		}
 	}
-	_ = json.Unmarshal(said.Generation, &nested)
-	_ = json.Unmarshal(said.Inference, &nested)
-	for _, raw := range []json.RawMessage{said.Model, said.ModelID} {
+	if named := append(said["model"], said["modelid"]...); len(named) == 1 {
 		var model string
-		if json.Unmarshal(raw, &model) == nil && r.Model == "" && len(model) <= mostModel {
+		if json.Unmarshal(named[0], &model) == nil && len(model) <= mostModel {
 			r.Model = model
 		}
 	}
 	// A number that is no number of tokens is the API's to refuse. The largest of those that are said counts.
-	for _, raw := range []json.RawMessage{said.MaxTokens, said.MaxCompletionTokens, said.MaxOutputTokens,
-		nested.MaxOutputTokens, nested.MaxTokens} {
-		r.MaxOutput = max(r.MaxOutput, number(raw))
-	}
-	choices := max(1, number(said.N), number(nested.CandidateCount))
+	r.MaxOutput = largest(said, "max_tokens", "max_completion_tokens", "max_output_tokens")
+	r.MaxOutput = max(r.MaxOutput, largest(nested, "maxoutputtokens", "maxtokens"))
+	choices := max(1, largest(said, "n"), largest(nested, "candidatecount"))
 	if r.MaxOutput > most/choices {
 		r.MaxOutput = most
 	} else {
 		r.MaxOutput *= choices
 	}
-	r.Stream = strings.TrimSpace(string(said.Stream)) == "true"
+	r.Stream = slices.ContainsFunc(said["stream"], func(raw json.RawMessage) bool { return string(raw) == "true" })
 	return r
+}
+
+// members are those of the one object that a text is, by their names without regard to case: which of two the API
+// reads, nobody knows here.
+func members(text []byte) (by map[string][]json.RawMessage, ok bool) {
+	if !json.Valid(text) {
+		return nil, false
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil, false
+	}
+	by = map[string][]json.RawMessage{}
+	var value json.RawMessage // is written over
+	for d.More() {
+		name, err := d.Token()
+		if err != nil || d.Decode(&value) != nil {
+			return nil, false
+		}
+		alike := func(wanted string) bool { return strings.EqualFold(wanted, name.(string)) }
+		if i := slices.IndexFunc(wanted, alike); i >= 0 {
+			by[wanted[i]] = append(by[wanted[i]], bytes.Clone(value))
+		}
+	}
+	return by, true
+}
+
+// wanted are the members that members returns.
+var wanted = []string{"model", "modelid", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "stream",
+	"generationconfig", "inferenceconfig", "maxoutputtokens", "candidatecount", "maxtokens"}
+
+// largest is the largest number that stands under one of some names.
+func largest(by map[string][]json.RawMessage, names ...string) (most int64) {
+	for _, name := range names {
+		for _, raw := range by[name] {
+			most = max(most, number(raw))
+		}
+	}
+	return most
 }
 
 func number(raw json.RawMessage) int64 {

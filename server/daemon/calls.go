@@ -27,22 +27,51 @@ func callOptions(c config.Config, table *endpoint.Table) httplimit.CallOptions {
 			Endpoint: m.Endpoint, MaxBytes: int(m.MaxBytes), ReadTimeout: m.ReadTimeout,
 		})
 	}
+	for _, m := range c.LanguageModels {
+		for _, at := range m.Endpoints {
+			if modelsAt(table, at) {
+				o.Models = append(o.Models, httplimit.Models{
+					Endpoint: at, MaxBytes: int(m.MaxBytes), ReadTimeout: m.ReadTimeout,
+				})
+			}
+		}
+	}
 	return o
 }
 
-// reached says which endpoints for messages of MCP no message is for.
+// modelsAt reports whether models have endpoints of their own at one that takes requests for them.
+func modelsAt(table *endpoint.Table, at string) bool {
+	for _, t := range table.All() {
+		if path, ok := strings.CutPrefix(t.String(), endpoint.Model+" "); ok && below(path, at) {
+			return true
+		}
+	}
+	return false
+}
+
+// below reports whether a path is that of a message at an endpoint.
+func below(path, at string) bool {
+	at, ok := strings.CutPrefix(at, http.MethodPost+" ")
+	return ok && strings.HasPrefix(path, at+"/")
+}
+
+// reached says which endpoints for the bodies of requests no body is for.
 func reached(c config.Config, table *endpoint.Table) error {
 	if !c.Gateway() {
 		return nil // who asks says what is a message
 	}
 	var faults []error
 	for _, t := range table.All() {
-		path, ok := strings.CutPrefix(t.String(), endpoint.MCP+" ")
-		if ok && !slices.ContainsFunc(c.MCP, func(m config.MCP) bool {
-			return strings.HasPrefix(path, strings.TrimPrefix(m.Endpoint, http.MethodPost+" ")+"/")
-		}) {
+		switch method, path, _ := strings.Cut(t.String(), " "); {
+		case method == endpoint.MCP &&
+			!slices.ContainsFunc(c.MCP, func(m config.MCP) bool { return below(path, m.Endpoint) }):
 			faults = append(faults, fmt.Errorf("mcp: the registry has %q, want an entry for the endpoint that takes "+
 				"the messages, such as POST /mcp for MCP /mcp/tools/call/search", t))
+		case method == endpoint.Model && !slices.ContainsFunc(c.LanguageModels, func(m config.LanguageModel) bool {
+			return slices.ContainsFunc(m.Endpoints, func(at string) bool { return below(path, at) })
+		}):
+			faults = append(faults, fmt.Errorf("language_models: the registry has %q, want an entry for the endpoint "+
+				"that takes the requests, such as POST /v1/messages for MODEL /v1/messages/large", t))
 		}
 	}
 	return errors.Join(faults...)
