@@ -3,10 +3,12 @@ package daemon_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +21,9 @@ import (
 )
 
 // TestADecisionLogIsDecidedAgain: what a gateway decided of many callers at once, by address and by
-// token, under rules of several subjects, with costs, a penalty and a block, is decided again as it
-// was when its decision log is replayed under its rules: each decision, and by the same rule.
+// token, under rules of several subjects, with costs, a penalty, a block, batches and messages, is
+// decided again as it was when its decision log is replayed under its rules: each decision, and by
+// the same rule.
 func TestADecisionLogIsDecidedAgain(t *testing.T) {
 	rules := []policy.Rule{
 		{Endpoint: policy.Default, Limit: 40, Burst: 5, Name: "everybody"},
@@ -30,9 +33,14 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		{Endpoint: "GET /v1/carts/{id}", Limit: 20, Burst: 2, Name: "carts",
 			Penalty: "3 in 1s for 1s with addresses"},
 		{Endpoint: policy.All, Mode: policy.Block},
+		{Endpoint: "POST /v1/rpc", Limit: 40, Burst: 30, Name: "calls"},
+		{Endpoint: "POST /v1/rpc", Limit: 30, Burst: 12, Name: "how many"},
+		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Burst: 3, Name: "reports"},
 	}
-	if err := rules[5].SetSubject("ip:192.0.2.0/24"); err != nil {
-		t.Fatal(err)
+	for i, subject := range map[int]string{5: "ip:192.0.2.0/24", 7: "requests:principal"} {
+		if err := rules[i].SetSubject(subject); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var conf config.Config
 	dir := t.TempDir()
@@ -42,13 +50,16 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		p := newProcess(t, rules, withSecret(t), func(c *config.Config) {
 			c.DecisionLog.File, c.DecisionLog.PerSecond, c.DecisionLog.AdmittedOneIn = written, 100_000, 1
 			c.TrustedProxies = []string{"127.0.0.1"}
-			c.Costs = map[string]int64{"POST /v1/items": 3}
+			c.Costs = map[string]int64{"POST /v1/items": 3, "POST /v1/rpc": 2}
+			c.Batches = []config.Batch{{Endpoint: "POST /v1/rpc"}}
+			c.MCP = []config.MCP{{Endpoint: "POST /v1/mcp"}}
 			routes := filepath.Join(dir, "routes.txt")
 			if err := os.WriteFile(
 				routes,
 				[]byte(
 					"GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\n"+
-						"GET /v1/files/{path...}\nGET /v1/rpc?action=list\n",
+						"GET /v1/files/{path...}\nGET /v1/rpc?action=list\n"+
+						"POST /v1/rpc\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n",
 				),
 				0o600,
 			); err != nil {
@@ -63,8 +74,19 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if strings.HasSuffix(r.URL.Path, "/items") {
+			text := ""
+			switch r.URL.Path + r.URL.RawQuery {
+			case "/v1/items":
 				r.Method = "POST"
+			case "/v1/rpc":
+				r.Method, text = "POST", "["+strings.Repeat("{},", rng.IntN(9))+"{}]"
+			case "/v1/mcp":
+				tools := [...]string{"report", "search"}
+				r.Method, text = "POST", `{"id":1,"method":"tools/call","params":{"name":"`+tools[rng.IntN(2)]+`"}}`
+			}
+			if text != "" {
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+				r.Header.Set("Content-Type", "application/json")
 			}
 			r.Header.Set("X-Forwarded-For", address)
 			if token != "" {
@@ -101,6 +123,8 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 						"/v1/carts/8",
 						"/v1/files/a/b",
 						"/v1/rpc?action=list&x=1",
+						"/v1/rpc",
+						"/v1/mcp",
 						"/v1/nothing",
 						"/v1/items/%2e%2e/x",
 					)
@@ -156,6 +180,11 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			side.Allowed,
 			side.Denied,
 		)
+	}
+	for _, name := range []string{"calls", "how many", "reports"} {
+		if !slices.ContainsFunc(side.Rules, func(r replay.RuleCount) bool { return r.Rule == name && r.Denied > 0 }) {
+			t.Errorf("%q denied nobody: %v", name, side.Rules)
+		}
 	}
 	for _, rule := range side.Rules {
 		t.Logf("%-10s %4d allowed, %4d denied", rule.Rule, rule.Allowed, rule.Denied)

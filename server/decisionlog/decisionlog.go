@@ -61,6 +61,10 @@ type Entry struct {
 	Left     *int64    `json:"remaining,omitempty"` // tokens, of the rule
 	Wait     float64   `json:"retry_after_seconds,omitempty"`
 
+	// Requests is how many it was, where that is not one: of a batch, whose Cost is that of all; and 0 where more was
+	// taken for a request that is served already.
+	Requests *int64 `json:"requests,omitempty"`
+
 	// Shadow are the rules in shadow that would have denied it.
 	Shadow []string `json:"shadow_denied,omitempty"`
 
@@ -108,7 +112,7 @@ func New(o Options) (*Log, error) {
 }
 
 // Observe notes a decision. It fits headgate.Options.Observe.
-func (l *Log) Observe(_ *headgate.Request, d *headgate.Decision) {
+func (l *Log) Observe(r *headgate.Request, d *headgate.Decision) {
 	if d.Allowed && !shadowed(d) && rand.Uint64()>>1 >= l.drawn {
 		return
 	}
@@ -117,7 +121,7 @@ func (l *Log) Observe(_ *headgate.Request, d *headgate.Decision) {
 		return
 	}
 	select {
-	case l.queue <- l.entry(l.o.Now(), d):
+	case l.queue <- l.entry(l.o.Now(), r, d):
 	default:
 		l.skipped.Add(1) // the disk is slower
 	}
@@ -133,7 +137,7 @@ func shadowed(d *headgate.Decision) bool {
 	return false
 }
 
-func (l *Log) entry(now time.Time, d *headgate.Decision) Entry {
+func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) Entry {
 	e := Entry{
 		Time:     now.UTC(),
 		At:       d.At,
@@ -141,6 +145,13 @@ func (l *Log) entry(now time.Time, d *headgate.Decision) Entry {
 		Reason:   d.Reason.String(),
 		Cost:     d.Cost,
 		Wait:     d.RetryAfter.Seconds(),
+	}
+	switch {
+	case r.UnderWay:
+		e.Requests = new(int64)
+	case r.Parts > 1:
+		parts := r.Parts // r is used again
+		e.Requests = &parts
 	}
 	switch {
 	case d.Allowed && !shadowed(d):

@@ -21,9 +21,16 @@ type Decided struct {
 	Reason  string // as headgate.Reason writes it
 	Rule    string // that settled it, by title; "" for none
 	Project string // of the caller
-	Cost    int64  // tokens
+	Cost    int64  // tokens, of all parts together
+	Parts   int64  // requests that it held, 1 at least
 	Missing int64  // requests that were not written down, before this one
+
+	UnderWay bool // it took more for a request that was served already
 }
+
+// each is what every part has cost, and how many there were. What all cost is a multiple of that, or what no bucket
+// holds.
+func (d *Decided) each() (cost, parts int64) { return d.Cost / d.Parts, d.Parts }
 
 // byLimits are the reasons that rules with limits come to. What is decided by other means is not decided again.
 var byLimits = []string{
@@ -45,6 +52,7 @@ func inDecisions() func(line string, e *Entry) error {
 	at, decision, reason, rule := o.first("at"), o.first("decision"), o.first("reason"), o.first("rule")
 	place, caller, kind, project := o.first("endpoint"), o.first("caller"), o.first("kind"), o.first("project")
 	from, cost, sampled, skipped := o.first("address"), o.first("cost"), o.first("sampled"), o.first("skipped")
+	requests := o.first("requests")
 	return func(line string, e *Entry) error {
 		if err := o.read(line); err != nil {
 			return err
@@ -58,7 +66,7 @@ func inDecisions() func(line string, e *Entry) error {
 			e.Decided.Missing, _ = strconv.ParseInt(n, 10, 64)
 			return nil
 		}
-		said, ok := decision()
+		verdict, ok := decision()
 		if !ok {
 			return errors.New("it is no decision of Headgate")
 		}
@@ -67,8 +75,11 @@ func inDecisions() func(line string, e *Entry) error {
 			return fmt.Errorf("at is %q, want nanoseconds since 1970", text(at))
 		}
 		d := e.Decided
-		d.Allowed, d.Reason, d.Rule, d.Project = said == "allowed", text(reason), text(rule), text(project)
+		d.Allowed, d.Reason, d.Rule, d.Project = verdict == "allowed", text(reason), text(rule), text(project)
 		d.Cost, _ = strconv.ParseInt(text(cost), 10, 64)
+		many, said := requests()
+		d.Parts, _ = strconv.ParseInt(many, 10, 64)
+		d.Parts, d.UnderWay = max(1, d.Parts), said && many == "0"
 		if part, err := strconv.ParseFloat(text(sampled), 64); err == nil && part > 1 && part < 1e9 {
 			d.Missing = int64(math.Round(part)) - 1
 		}

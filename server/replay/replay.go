@@ -187,7 +187,8 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 		request.User = &identity.User{ID: e.User}
 	}
 	if e.Decided != nil {
-		request.Cost, request.Message = e.Decided.Cost, endpoint.OfMessages(e.Method)
+		request.Cost, request.Parts = e.Decided.each()
+		request.Message, request.UnderWay = endpoint.OfMessages(e.Method), e.Decided.UnderWay
 		if request.User != nil {
 			request.User.Project = e.Decided.Project
 		}
