@@ -71,6 +71,7 @@ func (c *advice) advise() {
 			}
 		}
 		c.noteLogins()
+		c.noteMessages()
 		c.checkUnused()
 	}
 }

@@ -32,7 +32,7 @@ var checks = []Check{
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
 	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note},
 	{"penalty_in_shadow", Note}, {"penalty_for_addresses", Note}, {"penalty_per_replica", Note}, {"tier_unused", Note},
-	{"login_open", Note}, {"batch_above_burst", Note},
+	{"login_open", Note}, {"message_unruled", Note}, {"listeners_open", Note}, {"batch_above_burst", Note},
 	{"one_by_one", Note}, {"same_moment", Note}, {"far_times", Note}, {"unused_ignore", Note},
 }
 
