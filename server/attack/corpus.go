@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"slices"
 	"strings"
 
 	"github.com/headgate-io/headgate/identity"
@@ -29,10 +28,12 @@ type Attack struct {
 
 	Families []Family
 
-	// Doubtful are families that show something only where the server tells a valid credential from
-	// others by its answer: what it does not read as the credential is the request of somebody
-	// else.
+	// Doubtful are families that show something only where the server tells by its answer what is
+	// valid: what it does not read as the credential, or as the tool, is another request. Ask makes
+	// one that it would tell, with Stranger in it, in words.
 	Doubtful []Family
+	Ask      func(Request) Request
+	Stranger string
 
 	// Parts is how many requests each of its requests holds, for an API that takes batches; 0 is one.
 	Parts int
@@ -141,11 +142,7 @@ func batches() []Family {
 			r.Body = compressed(array)
 			return r.With(Field{"Content-Encoding", "gzip"})
 		}),
-		one("an array, as text", func(r Request, array string) Request {
-			r.Body = array
-			r.Header = slices.DeleteFunc(slices.Clone(r.Header), isContentType)
-			return r.With(Field{"Content-Type", "text/plain"})
-		}),
+		one("an array, as text", func(r Request, array string) Request { return retyped(r, array, "text/plain") }),
 	}
 }
 

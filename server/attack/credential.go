@@ -31,7 +31,13 @@ func Credential(given Field) Attack {
 			"each address, not for each credential, is widened by more addresses)",
 		Families: append(Beside(given), schemes(given)...),
 		Doubtful: append(Respelled(given), Elsewhere(given)...),
-		Roams:    true,
+		Stranger: "a credential that nobody issued",
+		Ask: func(r Request) Request {
+			return presenting("", given, func(int) []Field {
+				return []Field{{given.Name, madeUp(given, 0)}}
+			}).Make(r, 0)
+		},
+		Roams: true,
 	}
 }
 

@@ -29,7 +29,7 @@ type Plan struct {
 	Header []Field
 
 	// Body is sent with every request, as JSON unless Header says otherwise. With it, bodies that hold several are
-	// tried too.
+	// tried too; and if it is a message of JSON-RPC or asks a language model, other ways to write it (Messages).
 	Body string
 
 	// Agent is the User-Agent.
@@ -127,7 +127,9 @@ func (p Plan) Attacks() []Attack {
 	if r := p.request(); Fill(r.Target, "") != r.Target {
 		list = append(list, Parameters)
 	}
-	if p.Body != "" {
+	if a, ok := Messages(p.Body); ok {
+		list = append(list, a.batches(), a)
+	} else if p.Body != "" {
 		list = append(list, Batches)
 	}
 	return list

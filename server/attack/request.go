@@ -38,6 +38,9 @@ type Client struct {
 	// Patience bounds one request. Default 10s.
 	Patience time.Duration
 
+	// Outcome, if set, says as a status what became of a request whose answer begins with text. Default: the answer's.
+	Outcome func(status int, header http.Header, text []byte) int
+
 	conn    net.Conn
 	answers *bufio.Reader
 }
@@ -113,10 +116,14 @@ func (c *Client) read(method string) (status int, reusable bool, err error) {
 		if answer.StatusCode < 200 && answer.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}
-		n, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer+1))
+		text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 		answer.Body.Close()
 		// A body that breaks off was still an answer.
-		return answer.StatusCode, err == nil && n <= maxAnswer && !answer.Close, nil
+		reusable = err == nil && len(text) <= maxAnswer && !answer.Close
+		if c.Outcome != nil {
+			return c.Outcome(answer.StatusCode, answer.Header, text), reusable, nil
+		}
+		return answer.StatusCode, reusable, nil
 	}
 }
 

@@ -60,16 +60,19 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 	ctx, cancel := context.WithTimeout(ctx, p.Duration)
 	defer cancel()
 	v := volley{plan: p, site: site, start: time.Now(), stop: cancel}
-	given, hasCredential := p.credential()
-	stranger := 0
-	if hasCredential {
-		v.roams = site.Loopback(ctx)
-		stranger = v.ask(ctx, given)
+	strangers := map[string]int{} // how they are answered, while there is room
+	for _, a := range p.Attacks() {
+		v.roams = v.roams || a.Roams && site.Loopback(ctx)
+		if a.Ask != nil {
+			if _, asked := strangers[a.Stranger]; !asked {
+				strangers[a.Stranger] = v.ask(ctx, a.Ask)
+			}
+		}
 	}
 	var findings []Finding
 	usual := 0
 	for _, a := range p.Attacks() {
-		note := v.settle(&a, stranger, usual)
+		note := v.settle(&a, strangers[a.Stranger], usual)
 		shots, err := v.attack(ctx, a, usual)
 		if err != nil {
 			return findings, err
@@ -129,15 +132,13 @@ type volley struct {
 // workers bounds the requests in flight.
 const workers = 8
 
-// ask sends a credential of the given one's form that nobody issued, and returns what is answered;
-// 0 if that says nothing.
-func (v *volley) ask(ctx context.Context, given Field) int {
+// ask sends the request of a stranger, and returns what is answered; 0 if that says nothing.
+func (v *volley) ask(ctx context.Context, stranger func(Request) Request) int {
 	client := v.client(netip.Addr{})
 	defer client.Close()
 	r := v.plan.request()
 	r.Target = Fill(r.Target, "1")
-	r = presenting("", given, func(int) []Field { return []Field{{given.Name, madeUp(given, 0)}} }).Make(r, 0)
-	status, err := client.Do(ctx, r)
+	status, err := client.Do(ctx, stranger(r))
 	if err != nil || slices.Contains(v.plan.limited(), status) {
 		return 0
 	}
@@ -145,17 +146,17 @@ func (v *volley) ask(ctx context.Context, given Field) int {
 }
 
 // settle takes the doubtful families into an attack if they show something: a server that answers a
-// credential that nobody issued as it answers a valid one may know neither, and then what it does
-// not recognise is a stranger's request. It returns what is to be said.
+// stranger, such as a credential that nobody issued, as it answers a valid one may know neither, and
+// then what it does not recognise is a stranger's request. It returns what is to be said.
 func (v *volley) settle(a *Attack, stranger, usual int) string {
 	var notes []string
 	if len(a.Doubtful) > 0 {
 		if stranger != 0 && stranger != usual {
 			a.Families = slices.Concat(a.Families, a.Doubtful)
 		} else {
-			why := fmt.Sprintf("a credential that nobody issued is answered with %d too", stranger)
+			why := fmt.Sprintf("%s is answered with %d too", a.Stranger, stranger)
 			if stranger == 0 {
-				why = "it is not known how a credential that nobody issued is answered"
+				why = "it is not known how " + a.Stranger + " is answered"
 			}
 			notes = append(notes,
 				fmt.Sprintf("%d spellings that not every server reads were left out: %s, so nobody could tell "+
@@ -170,10 +171,14 @@ func (v *volley) settle(a *Attack, stranger, usual int) string {
 
 // client is one that sends from an address; the zero one is the system's choice.
 func (v *volley) client(from netip.Addr) *Client {
-	return &Client{
+	c := &Client{
 		Dial: func(ctx context.Context) (net.Conn, error) { return v.site.Dial(ctx, from) },
 		Host: v.site.Host, Agent: v.plan.Agent,
 	}
+	if fields := named(v.plan.Body); len(fields) > 0 && fields[0].path[0] == "method" {
+		c.Outcome = outcome
+	}
+	return c
 }
 
 // attack spends half of the requests on all families in turn, and the other half on the one that
@@ -369,6 +374,8 @@ func admitted(a Attack, status int, limited []int, usual int) bool {
 	case Spelling.Name, Parameters.Name, Batches.Name, credentialName, claimedName:
 		// any other answer says that this is not the resource, or that the credential was not read
 		return status == usual
+	case messagesName: // what wants no answer is accepted
+		return status == usual || status == http.StatusAccepted
 	case Unknown.Name:
 		return status != http.StatusNotFound && !refused(status)
 	}
