@@ -31,7 +31,7 @@ type Look struct {
 // Look finds out what Check would answer the request at this moment. It takes
 // nothing from any bucket and is not observed. It allocates freely.
 func (l *Limiter) Look(ctx context.Context, r Request) *Look {
-	t := &trip{request: r, terms: l.terms.Load()}
+	t := &trip{request: r, terms: l.terms.Load(), looks: true}
 	var times []charge.Time
 	if l.prepare(ctx, t) && !(t.plan.Set.Penalises() && l.inPenalty(t)) {
 		p := &t.plan

@@ -41,6 +41,13 @@ type Request struct {
 	// Peer is the address of the other end of the connection.
 	Peer netip.Addr
 
+	// Line is the request line that the request came with, where Method and Target are
+	// those of the message that it carries (endpoint.MCP, endpoint.Model); zero where they are its own.
+	Line Line
+
+	// Proven is memory for doors that ask about a request again; see identity.NeedsProven.
+	Proven *identity.Proven
+
 	// Header holds the request's headers; nil means none. http.Header fits.
 	Header identity.Headers
 
@@ -84,6 +91,9 @@ type Request struct {
 	// deadline and to the bursts of the rules, below 0 means not at all.
 	MaxWait time.Duration
 }
+
+// Line is the method and the raw target of a request, as sent.
+type Line struct{ Method, Target string }
 
 // canonicalFields are header fields that are asked for by canonical names alone,
 // as identity does: http.Header makes every name canonical at every request.

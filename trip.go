@@ -26,6 +26,7 @@ type trip struct {
 	standing policy.Standing // of the rules
 	place    identity.Endpoint
 	plan     charge.Plan
+	looks    bool      // nobody acts on the decision
 	lapped   time.Time // when the stage began that runs, if stages are timed
 }
 
@@ -94,9 +95,16 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	evidence := identity.Evidence{
 		Peer:        r.Peer,
 		Header:      direct(r.Header),
+		Method:      r.Method,
 		Target:      r.Target,
+		Reading:     d.endpoints,
+		Proven:      r.Proven,
+		Look:        t.looks,
 		Certificate: r.Certificate,
 		User:        r.User,
+	}
+	if r.Line.Method != "" {
+		evidence.Method, evidence.Target = r.Line.Method, r.Line.Target
 	}
 	if d.Endpoint.Status == endpoint.Known {
 		t.place = Place(p.Endpoints.Template(d.Endpoint.ID))

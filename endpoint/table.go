@@ -174,6 +174,17 @@ func (t *Table) Canonical(target string) (path string, fault Fault) {
 	return path, fault
 }
 
+// Same reports whether two targets have one canonical form. Queries do not count, and an invalid target is the same as
+// none.
+func (t *Table) Same(a, b string) bool {
+	x, fault := t.Canonical(a)
+	if fault != NoFault {
+		return false
+	}
+	y, fault := t.Canonical(b)
+	return fault == NoFault && x == y
+}
+
 // Allowed returns the methods that a target may be used with, sorted, as the Allow field of a 405
 // lists them (RFC 9110 section 10.2.1): those for which Match says Known. It is nil when the path
 // is unknown or the target invalid. Methods of messages are none that a request may have.

@@ -3,6 +3,7 @@
 package httplimit
 
 import (
+	"context"
 	"crypto/x509"
 	"net/http"
 	"net/netip"
@@ -211,6 +212,7 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = remembered(r)
 	request := h.request(r)
 	target := request.Target // a message is for another endpoint, and is sent to this one
 	metered := h.options.Meters.at(&request)
@@ -313,7 +315,27 @@ func (h *handler) request(r *http.Request) headgate.Request {
 		Identifier:  h.options.Identifier(r),
 		Cost:        h.options.Cost(r),
 		MaxWait:     h.options.MaxWait,
+		Proven:      proven(r),
 	}
+}
+
+// provenKey is under which the context of a request has the memory of what it showed that is good once: who asks
+// again, about its messages or for more cost, has the same.
+type provenKey struct{}
+
+func remembered(r *http.Request) *http.Request {
+	if !identity.NeedsProven(r.Header) {
+		return r
+	}
+	return r.WithContext(context.WithValue(r.Context(), provenKey{}, new(identity.Proven)))
+}
+
+func proven(r *http.Request) *identity.Proven {
+	if !identity.NeedsProven(r.Header) {
+		return nil
+	}
+	p, _ := r.Context().Value(provenKey{}).(*identity.Proven)
+	return p
 }
 
 // certificate returns the client's certificate, if the handshake verified it.

@@ -95,6 +95,7 @@ func (m *messages) count(text []byte, request *headgate.Request) (id []byte, fau
 		id = message.ID
 	}
 	if to := string(target); m.table.Match(m.method, to).Status == endpoint.Known {
+		request.Line = headgate.Line{Method: request.Method, Target: request.Target}
 		request.Method, request.Target, request.Message = m.method, to, true
 	}
 	return id, body.None

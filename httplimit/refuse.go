@@ -27,7 +27,11 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 			header.Set("WWW-Authenticate", `Bearer error="insufficient_scope"`) // RFC 6750 section 3.1
 			break
 		}
-		header.Set("WWW-Authenticate", `Bearer error="invalid_token"`)
+		challenge := `Bearer error="invalid_token"`
+		if d.Principal.Rejected.Unproven() {
+			challenge = `DPoP error="invalid_dpop_proof"` // RFC 9449 section 7.1
+		}
+		header.Set("WWW-Authenticate", challenge)
 	case headgate.InvalidTarget:
 		if target == "" {
 			why.Detail = noTarget

@@ -106,8 +106,8 @@ func (r *Resolver) authenticate(ctx context.Context, e *Evidence, p *Principal, 
 	var elsewhere *[]Principal
 	for i := 0; i < found.n && !found.more; i++ {
 		c, who := &found.list[i], address
-		switch c.why = r.verify(ctx, c, e.Endpoint, &who); {
-		case c.why == KeyOutOfScope:
+		switch c.why = r.verify(ctx, c, e, &who); {
+		case c.why == KeyOutOfScope, c.why.Unproven():
 			if elsewhere == nil {
 				elsewhere = new([]Principal)
 			}
@@ -139,11 +139,11 @@ func (r *Resolver) authenticate(ctx context.Context, e *Evidence, p *Principal, 
 	return others
 }
 
-func (r *Resolver) verify(ctx context.Context, c *presented, at *Endpoint, p *Principal) Rejection {
+func (r *Resolver) verify(ctx context.Context, c *presented, e *Evidence, p *Principal) Rejection {
 	if c.kind == Token {
-		return r.useToken(ctx, c.text, p)
+		return r.useToken(ctx, c.text, e, p)
 	}
-	return r.useKey(ctx, *c, at, p)
+	return r.useKey(ctx, *c, e.Endpoint, p)
 }
 
 // include adds a further principal to first and others, which are in the order
@@ -203,6 +203,10 @@ func (r *Resolver) collect(e *Evidence, found *credentials) {
 // schemes than Bearer are the application's affair, but for what is accepted
 // here and stands there all the same.
 func (r *Resolver) collectAuthorization(line string, found *credentials) {
+	if text, is := cutScheme(line, proofScheme); is && r.proofs != nil {
+		found.add(presented{text: text, kind: Token}) // RFC 9449 section 7.1
+		return
+	}
 	text, is := cutBearer(line)
 	switch {
 	case !is:

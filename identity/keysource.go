@@ -131,14 +131,19 @@ func (r *Resolver) claimed(text string) bool {
 	return false
 }
 
-const bearerScheme = "Bearer"
+const (
+	bearerScheme = "Bearer"
+	proofScheme  = "DPoP"
+)
 
 // cutBearer cuts the scheme off (RFC 9110 §11.4, RFC 6750 §2.1).
-func cutBearer(line string) (text string, is bool) {
-	if len(line) < len(bearerScheme) || !strings.EqualFold(line[:len(bearerScheme)], bearerScheme) {
+func cutBearer(line string) (text string, is bool) { return cutScheme(line, bearerScheme) }
+
+func cutScheme(line, scheme string) (text string, is bool) {
+	if len(line) < len(scheme) || !strings.EqualFold(line[:len(scheme)], scheme) {
 		return "", false
 	}
-	text = line[len(bearerScheme):]
+	text = line[len(scheme):]
 	if text != "" && text[0] != ' ' {
 		return "", false
 	}

@@ -54,7 +54,7 @@ type Principal struct {
 	// principals stay comparable and small.
 	claims *[]Claim
 
-	// elsewhere are the holders of API keys whose scopes do not name this endpoint; nil if there are none.
+	// elsewhere are the holders of credentials that are genuine and do not count here; nil if there are none.
 	elsewhere *[]Principal
 
 	// Client is the client's address, IPv4-mapped addresses unmapped and
@@ -88,8 +88,9 @@ func (p *Principal) Claim(name string) (value string, ok bool) {
 	return "", false
 }
 
-// Elsewhere are the holders of valid API keys that were sent to an endpoint which their scopes do not name. The first
-// principal of a request has those of all its keys. They spend no budget here.
+// Elsewhere are the holders of valid API keys that were sent to an endpoint which their scopes do not name, and of
+// tokens without the proof that they need (Options.Proofs). The first principal of a request has those of all its
+// credentials. They spend no budget here.
 func (p *Principal) Elsewhere() []Principal {
 	if p.elsewhere == nil {
 		return nil
@@ -187,6 +188,13 @@ const (
 	TokenUnfit                   // the verifier refused it with ErrTokenUnfit
 	TokenExpired                 // the verifier refused it with ErrTokenExpired
 	TokenFlood                   // too many tokens of this address group failed: it was not verified
+	TokenUnbound                 // the token is bound to no key, under Options.BoundOnly
+	ProofMissing                 // the token is bound to a key, and no proof came with it
+	ProofMalformed               // the proof is not the text of one, or there are several
+	ProofUnfit                   // the proof is of another key, or for another token or request
+	ProofStale                   // the proof was not made just now
+	ProofReplayed                // the proof was shown before
+	ProofRefused                 // the signature of the proof is wrong
 	CertificateExpired           // the time of the connection's client certificate is over
 	CertificateUnnamed           // it has none, or several, of the name that was asked for
 	LookupFailed                 // the finder or verifier could not answer
@@ -208,6 +216,13 @@ var rejectionNames = [rejections]string{
 	TokenUnfit:         "the bearer token is not for here",
 	TokenExpired:       "the bearer token has expired",
 	TokenFlood:         "the bearer token was not verified: too many from this address failed",
+	TokenUnbound:       "the bearer token is bound to no key",
+	ProofMissing:       "the bearer token is bound to a key, and came without a proof of it",
+	ProofMalformed:     "the proof with the bearer token is malformed, or there are several",
+	ProofUnfit:         "the proof with the bearer token is of another key, or for another token or request",
+	ProofStale:         "the proof with the bearer token was not made just now",
+	ProofReplayed:      "the proof with the bearer token was shown before",
+	ProofRefused:       "the proof with the bearer token has a wrong signature",
 	CertificateExpired: "the client certificate has expired",
 	CertificateUnnamed: "the client certificate does not have the one name that is asked for",
 	LookupFailed:       "the credential could not be looked up",
@@ -228,6 +243,13 @@ var rejectionCodes = [rejections]string{
 	TokenUnfit:         "token_unfit",
 	TokenExpired:       "token_expired",
 	TokenFlood:         "token_flood",
+	TokenUnbound:       "token_unbound",
+	ProofMissing:       "proof_missing",
+	ProofMalformed:     "proof_malformed",
+	ProofUnfit:         "proof_unfit",
+	ProofStale:         "proof_stale",
+	ProofReplayed:      "proof_replayed",
+	ProofRefused:       "proof_refused",
 	CertificateExpired: "certificate_expired",
 	CertificateUnnamed: "certificate_unnamed",
 	LookupFailed:       "lookup_failed",

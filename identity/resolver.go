@@ -35,9 +35,21 @@ type Evidence struct {
 	// PeerCertificates, which is what the client sent.
 	Certificate *x509.Certificate
 
-	// Target is the raw request target, for Options.KeySources.Query. May be
-	// empty.
-	Target string
+	// Method is the request method, and Target the raw request target, for
+	// Options.KeySources.Query and Options.Proofs. May be empty.
+	Method, Target string
+
+	// Reading is how targets are read, for Options.Proofs. Without, they are the
+	// same only letter by letter.
+	Reading Reading
+
+	// Proven keeps what was accepted of this request, for those who ask about it
+	// again; may be nil. See NeedsProven.
+	Proven *Proven
+
+	// Look says that nobody acts on the answer: what is good once can be shown
+	// again.
+	Look bool
 
 	// User is who the program that asks has logged in, nil or without an ID if
 	// nobody is. Then the request is that user's, and no credential is looked at:
@@ -148,6 +160,14 @@ type Options struct {
 	TokenFailures          int
 	TokenFailuresPerSecond int
 
+	// Proofs verifies the proofs that come with tokens which are bound to a key
+	// (Claims.Key): such a token counts with one alone. nil means that bound
+	// tokens are good for whoever has them.
+	Proofs ProofVerifier
+
+	// BoundOnly has tokens that are bound to no key ignored. It needs Proofs.
+	BoundOnly bool
+
 	// CertificateName says which name of Evidence.Certificate is the principal,
 	// and CertificateProject which one the project. By default certificates
 	// are not used. A valid token or API key goes before the certificate: see
@@ -198,8 +218,11 @@ type Resolver struct {
 	formats       []KeyFormat
 	rotated       func(Rotation)
 	tokens        TokenVerifier
-	cache         *tokenCache        // nil if nothing is remembered
-	failures      *failures          // nil if they are not counted
+	cache         *tokenCache   // nil if nothing is remembered
+	failures      *failures     // nil if they are not counted
+	proofs        ProofVerifier // nil if bound tokens are as good as others
+	boundOnly     bool
+	unproven      *failures          // of proofs; apart, as only who has a valid token can cause them
 	certificates  *certificateReader // nil if they are not used
 	now           func() time.Time
 	choice        Choice

@@ -21,6 +21,10 @@ type Claims struct {
 	// Other are further claims that rules count by, each once; no more than a few.
 	Other []Claim
 
+	// Key is the thumbprint of the key that the token is bound to, as its claim cnf.jkt has it (RFC 9449 section 6.1);
+	// empty if it is bound to none. See Options.Proofs.
+	Key string
+
 	// Until is the time up to which this may be believed without verifying
 	// the token again: no later than it expires. It may be kept for a shorter
 	// time (see Options.TokenTTL). Zero means not at all.
@@ -110,6 +114,9 @@ func checkTokens(o Options) (faults []error) {
 		fault("TokenFailuresPerSecond is %d, want 1 to %d, or 0 for %d", o.TokenFailuresPerSecond, maxTokenFailures,
 			defaultTokenFailuresPerSecond)
 	}
+	if o.Proofs != nil && o.Tokens == nil || o.BoundOnly && o.Proofs == nil {
+		fault("Tokens or Proofs is nil, want both: proofs are about tokens")
+	}
 	if o.CertificateName >= certificateNames {
 		fault("CertificateName is %v, want one of the constants", o.CertificateName)
 	}
@@ -129,9 +136,14 @@ func (r *Resolver) prepareTokens(o Options) (err error) {
 	}
 	now := r.now()
 	if o.TokenFailures >= 0 {
-		r.failures = newFailures(orDefault(o.TokenFailures, defaultTokenFailures),
-			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond), r.nat64, now)
+		burst, perSecond := orDefault(o.TokenFailures, defaultTokenFailures),
+			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond)
+		r.failures = newFailures(burst, perSecond, r.nat64, now)
+		if o.Proofs != nil {
+			r.unproven = newFailures(burst, perSecond, r.nat64, now)
+		}
 	}
+	r.proofs, r.boundOnly = o.Proofs, o.BoundOnly
 	if o.TokenCache >= 0 {
 		r.cache, err = newTokenCache(orDefault(o.TokenCache, defaultTokenCache),
 			orDefault(o.TokenTTL, defaultTokenTTL), now)
@@ -155,7 +167,7 @@ func (r *Resolver) TokenCacheStats() TokenCacheStats {
 	return r.cache.stats(r.now())
 }
 
-func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Rejection {
+func (r *Resolver) useToken(ctx context.Context, text string, e *Evidence, p *Principal) Rejection {
 	if len(text) > MaxTokenLength {
 		return TokenTooLong
 	}
@@ -169,7 +181,7 @@ func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Reje
 			if len(claims.Other) > 0 {
 				p.claims = &claims.Other
 			}
-			return NotRejected
+			return r.prove(e, text, claims, p)
 		}
 	}
 	if !isToken(text) {
@@ -197,7 +209,10 @@ func (r *Resolver) useToken(ctx context.Context, text string, p *Principal) Reje
 		other := claims.Other // claims itself would be on the heap for forged tokens too
 		p.claims = &other
 	}
-	return NotRejected
+	if r.proofs == nil {
+		return NotRejected
+	}
+	return r.prove(e, text, &Claims{Subject: claims.Subject, Project: claims.Project, Key: claims.Key}, p)
 }
 
 var errNoSubject = errors.New("bearer token without a subject")

@@ -105,7 +105,7 @@ func (c *tokenCache) find(text string, now time.Time) (*Claims, tokenSum) {
 
 // size is how many bytes the texts of claims take.
 func (c *Claims) size() int {
-	n := len(c.Subject) + len(c.Project) + len(c.Tier)
+	n := len(c.Subject) + len(c.Project) + len(c.Tier) + len(c.Key)
 	for _, o := range c.Other {
 		n += len(o.Name) + len(o.Value)
 	}

@@ -40,7 +40,8 @@ func TestImportsPointOneWay(t *testing.T) {
 			"record":          {}, // no driver of a database: whoever talks to the admin API is made of it
 			"page":            {},
 			"kube":            {},
-			"token":           {},
+			"once":            {},
+			"token":           {"once"},
 			"trace":           {},
 			"usage":           {},
 			"warnings":        {},

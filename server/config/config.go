@@ -232,6 +232,10 @@ type Config struct {
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
+	// Origins are the URLs under which clients know this API, each a scheme and a host, such as
+	// https://api.example: what they sign says which API it is for. Default none.
+	Origins []string `yaml:"origins"`
+
 	// Tokens says which bearer tokens are believed. Default none.
 	Tokens Tokens `yaml:"tokens"`
 
@@ -471,6 +475,7 @@ func (c *Config) check(check *checker) {
 	check.languageModels(c.LanguageModels)
 	check.calls(c)
 	check.tokens(c.Tokens)
+	check.origins(c)
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)
 	check.activity(c.Activity)

@@ -49,6 +49,15 @@ type Tokens struct {
 	// most 8. Default none.
 	Claims []string `yaml:"claims"`
 
+	// DPoP says what becomes of tokens that are bound to a key (RFC 9449): off (default), they are good for whoever
+	// has them; bound, they count with a proof of the key alone; required, and others do not count.
+	DPoP string `yaml:"dpop"`
+
+	// DPoPAlgorithms are those that proofs may be signed with. Default ES256 and EdDSA. DPoPWindow is how old a
+	// proof may be. Default 60s.
+	DPoPAlgorithms []string      `yaml:"dpop_algorithms"`
+	DPoPWindow     time.Duration `yaml:"dpop_window"`
+
 	// JWKSAllowHTTP lets jwks_url be http:// beyond this machine.
 	JWKSAllowHTTP bool `yaml:"jwks_allow_http"`
 
@@ -82,11 +91,21 @@ func defaultTokens() Tokens {
 		SecretEncoding: "raw", Leeway: 30 * time.Second, RequireExp: true, SubjectClaim: "sub",
 		Refresh: 5 * time.Minute, MinRefetch: 30 * time.Second, MaxStale: 24 * time.Hour,
 		CacheSize: 8192, CacheTTL: 30 * time.Second, Failures: 32, FailuresPerSecond: 4,
+		DPoP: "off", DPoPWindow: time.Minute,
 	}
 }
 
 func (c *checker) tokens(t Tokens) {
+	c.oneOf("tokens.dpop", t.DPoP, "off", "bound", "required")
+	c.duration("tokens.dpop_window", t.DPoPWindow, time.Second, time.Hour)
+	if err := token.CheckProofAlgorithms(t.DPoPAlgorithms); err != nil {
+		c.errs = append(c.errs, fmt.Errorf("tokens.dpop_algorithms %w", err))
+	}
 	if !t.On() {
+		if t.DPoP != "off" {
+			c.wrong("tokens.dpop", t.DPoP, "off, or where the keys of tokens come from: tokens.jwks_url, "+
+				"jwks_file, key_files or secret_files")
+		}
 		if len(t.Algorithms) > 0 || t.Issuer != "" || len(t.Audiences) > 0 {
 			c.wrong("tokens", "", "where the keys come from: tokens.jwks_url, jwks_file, key_files or secret_files")
 		}
@@ -138,6 +157,24 @@ func (c *checker) tokens(t Tokens) {
 		c.wrong("tokens.failures", fmt.Sprint(t.Failures), fmt.Sprintf("1 to %d, or -1 for no bound", 1<<20))
 	}
 	c.between("tokens.failures_per_second", int64(t.FailuresPerSecond), 1, 1<<20)
+}
+
+// maxOrigins bounds what a signature may be tried for.
+const maxOrigins = 8
+
+func (c *checker) origins(conf *Config) {
+	for i, origin := range conf.Origins {
+		if _, err := token.Origin(origin); err != nil {
+			c.errs = append(c.errs, fmt.Errorf("origins[%d] %w", i, err))
+		}
+	}
+	if len(conf.Origins) > maxOrigins {
+		c.wrong("origins", fmt.Sprint(len(conf.Origins), " of them"), fmt.Sprint("at most ", maxOrigins))
+	}
+	if conf.Tokens.DPoP != "off" && len(conf.Origins) == 0 {
+		c.wrong("origins", "", "the URLs under which clients know this API, such as https://api.example: proofs say "+
+			"which one they are for (tokens.dpop)")
+	}
 }
 
 // Check names what is wrong with the settings of tokens, a line each. It is a

@@ -136,7 +136,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		}
 	}
 	var away error
-	if l.tokens, away, err = startTokens(ctx, c.Tokens, o.Log); err != nil {
+	if l.tokens, away, err = startTokens(ctx, &c, nil, o.Log); err != nil {
 		return nil, err
 	}
 	if away != nil {

@@ -258,10 +258,11 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 // otherwise those in use are better than none.
 func (d *Daemon) reloadTokens(ctx context.Context, before, l *loaded) error {
 	l.tokens = before.tokens
-	if reflect.DeepEqual(before.conf.Tokens, l.conf.Tokens) {
+	if reflect.DeepEqual(before.conf.Tokens, l.conf.Tokens) &&
+		(l.conf.Tokens.DPoP == "off" || slices.Equal(before.conf.Origins, l.conf.Origins)) {
 		return nil
 	}
-	next, away, err := startTokens(ctx, l.conf.Tokens, d.log)
+	next, away, err := startTokens(ctx, &l.conf, before.tokens, d.log)
 	if err == nil && away != nil {
 		err = fmt.Errorf("tokens: %w", away)
 	}

@@ -15,6 +15,8 @@ import (
 type tokens struct {
 	source   *token.Source
 	verifier *token.Verifier
+	proofs   *token.Proofs // nil if bound tokens are as good as others
+	required bool          // of every token
 }
 
 // NewVerifier returns the verifier of a configuration that has one, with its
@@ -45,23 +47,40 @@ func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tok
 	return verifier, source, away, nil
 }
 
-// startTokens makes what the configuration says of tokens, if anything. away is why the keys of an issuer could not be
-// fetched.
-func startTokens(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tokens, away, err error) {
-	if !t.On() {
+// startTokens makes what the configuration says of tokens, if anything; before is what it replaces, nil if nothing. away
+// is why the keys of an issuer could not be fetched.
+func startTokens(ctx context.Context, c *config.Config, before *tokens, log *slog.Logger) (_ *tokens, away,
+	err error) {
+	if !c.Tokens.On() {
 		return nil, nil, nil
 	}
-	verifier, source, away, err := NewVerifier(ctx, t, log)
+	verifier, source, away, err := NewVerifier(ctx, c.Tokens, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &tokens{source, verifier}, away, nil
+	t := &tokens{source: source, verifier: verifier, required: c.Tokens.DPoP == "required"}
+	if c.Tokens.DPoP == "off" {
+		return t, away, nil
+	}
+	o := token.ProofOptions{
+		Origins: c.Origins, Algorithms: c.Tokens.DPoPAlgorithms, Window: c.Tokens.DPoPWindow, Leeway: c.Tokens.Leeway,
+	}
+	if before != nil {
+		o.Before = before.proofs
+	}
+	if t.proofs, err = token.NewProofs(o); err != nil {
+		return nil, nil, fmt.Errorf("tokens: %w", err)
+	}
+	return t, away, nil
 }
 
 // identify tells a resolver of tokens and certificates.
 func (t *tokens) identify(who *identity.Options, c config.Config) {
 	if t != nil {
 		who.Tokens = t.verifier
+		if t.proofs != nil {
+			who.Proofs, who.BoundOnly = t.proofs, t.required
+		}
 		who.TokenCache, who.TokenTTL = c.Tokens.CacheSize, c.Tokens.CacheTTL
 		who.TokenFailures, who.TokenFailuresPerSecond = c.Tokens.Failures, c.Tokens.FailuresPerSecond
 	}

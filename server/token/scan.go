@@ -20,6 +20,7 @@ import (
 const (
 	maxMembers = 256 // names in a token, so that comparing them stays cheap
 	maxDepth   = 12
+	maxWanted  = 17 // paths
 )
 
 var (
@@ -53,8 +54,8 @@ type path []string
 type scanner struct {
 	data   []byte
 	at     int
-	wanted []path // at most 16
-	found  [16]value
+	wanted []path // at most maxWanted
+	found  [maxWanted]value
 
 	seed    maphash.Seed
 	members int

@@ -131,6 +131,7 @@ var (
 	errSub      = unfit("subject", "the subject is missing or not a text of 1 to 256 bytes without control characters")
 	errProject  = unfit("subject", "the project is not a text of 1 to 256 bytes without control characters")
 	errTier     = unfit("subject", "the tier is not a text of 1 to 256 bytes without control characters")
+	errBound    = unfit("subject", "cnf.jkt is not the SHA-256 of a key in base64url")
 	errForged   = &Refusal{Check: "signature", Detail: "the signature is wrong", kind: errSignature}
 )
 
@@ -178,6 +179,7 @@ const (
 	claimSub
 	claimProject
 	claimTier
+	claimBound // cnf.jkt
 	claimOther // MaxClaims of them
 )
 
@@ -221,6 +223,7 @@ func New(o Options) (*Verifier, error) {
 	if err := CheckClaims(o.Claims); err != nil {
 		fault("Claims %w", err)
 	}
+	v.paths = append(v.paths, path{"cnf", "jkt"})
 	for _, claim := range o.Claims {
 		p, _ := parsePath(claim)
 		v.paths = append(v.paths, p)
@@ -440,12 +443,25 @@ func (v *Verifier) claims(r *reader, payload []byte) (c identity.Claims, err err
 	case !ok[2]:
 		return c, errTier
 	}
+	if c.Key, ok[0] = thumbprint(f[claimBound]); !ok[0] {
+		return c, errBound
+	}
 	for i, claim := range v.others {
 		if s, ok := scalar(f[claimOther+i]); ok {
 			c.Other = append(c.Other, identity.Claim{Name: claim, Value: s})
 		}
 	}
 	return c, nil
+}
+
+// thumbprint reads the key that a token is bound to (RFC 9449 section 6.1), if it is.
+func thumbprint(v value) (string, bool) {
+	if v.kind == absent {
+		return "", true
+	}
+	s, ok := name(v)
+	const digits = 43 // of 32 bytes
+	return s, ok && len(s) == digits && base64url(s)
 }
 
 // scalar reads a claim that rules count by, as text.
@@ -465,7 +481,7 @@ func scalar(v value) (string, bool) {
 }
 
 // until checks the times of a token and returns when it ends.
-func (v *Verifier) until(f *[16]value) (time.Time, error) {
+func (v *Verifier) until(f *[maxWanted]value) (time.Time, error) {
 	now := v.now()
 	var times [3]time.Time
 	for i, claim := range []int{claimExp, claimNbf, claimIat} {

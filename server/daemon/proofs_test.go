@@ -1,0 +1,269 @@
+package daemon_test
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// holder has a key and a token that is bound to it.
+type holder struct {
+	key   *ecdsa.PrivateKey
+	jwk   string
+	token string
+	made  int // proofs
+}
+
+func newHolder(t *testing.T, subject string) *holder {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	point, err := key.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	jwk := fmt.Sprintf(`{"crv":"P-256","kty":"EC","x":%q,"y":%q}`, encode(point[1:33]), encode(point[33:]))
+	sum := sha256.Sum256([]byte(jwk))
+	return &holder{key: key, jwk: jwk, token: signed(tokenSecret,
+		`{"iss":"me","aud":"api","sub":%q,"exp":%d,"cnf":{"jkt":%q}}`, subject, time.Now().Unix()+300, encode(sum[:]))}
+}
+
+// proof is a new one.
+func (h *holder) proof(t *testing.T, method, uri string) string {
+	t.Helper()
+	encode := base64.RawURLEncoding.EncodeToString
+	ath := sha256.Sum256([]byte(h.token))
+	h.made++
+	input := encode([]byte(`{"typ":"dpop+jwt","alg":"ES256","jwk":`+h.jwk+`}`)) + "." +
+		encode(fmt.Appendf(nil, `{"jti":"%d","htm":%q,"htu":%q,"iat":%d,"ath":%q}`, h.made, method, uri,
+			time.Now().Unix(), encode(ath[:])))
+	sum := sha256.Sum256([]byte(input))
+	r, s, err := ecdsa.Sign(rand.Reader, h.key, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return input + "." + encode(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
+}
+
+func withProofs(t *testing.T, how string) func(*config.Config) {
+	tokens := withSecret(t)
+	return func(c *config.Config) {
+		tokens(c)
+		c.Origins, c.Tokens.DPoP = []string{"https://api.example"}, how
+	}
+}
+
+// TestAStolenTokenHasNoBudget: a token that is bound to a key counts with a proof alone, by either engine, which is good
+// once; what is stolen has the budget of its address.
+func TestAStolenTokenHasNoBudget(t *testing.T) {
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) {
+			r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 3, Per: time.Hour}}, withProofs(t, "bound"),
+				func(c *config.Config) { c.Engine = engine })
+			alice := newHolder(t, "alice")
+			const uri = "https://api.example/v1/items/1"
+			first, second := alice.proof(t, "GET", uri), alice.proof(t, "GET", uri)
+			left := func(header ...string) int {
+				status, _ := call(t, "GET", r.gate+"/v1/items/1", "", header...)
+				return status
+			}
+			for i, step := range []struct {
+				scheme, proof string
+				want          int
+			}{
+				{"DPoP ", first, 200},
+				{"Bearer ", second, 200},
+				{"DPoP ", "", 200}, {"Bearer ", "", 200}, {"DPoP ", first, 200}, // three of the address
+				{"DPoP ", "", 429}, {"DPoP ", second, 429}, {"DPoP ", alice.proof(t, "GET", uri+"2"), 429},
+				{"DPoP ", alice.proof(t, "POST", uri), 429},
+				{"dpop ", alice.proof(t, "GET", uri+"?x"), 200}, // the third of alice
+				{"DPoP ", alice.proof(t, "GET", uri), 429},
+			} {
+				header := []string{"Authorization", step.scheme + alice.token}
+				if step.proof != "" {
+					header = append(header, "DPoP", step.proof)
+				}
+				if got := left(header...); got != step.want {
+					t.Errorf("step %d: %d, want %d", i, got, step.want)
+				}
+			}
+			_, page := call(t, "GET", r.admin+"/metrics", "")
+			for reason, want := range map[string]int{"proof_missing": 3, "proof_replayed": 2, "proof_unfit": 2} {
+				if line := fmt.Sprintf("headgate_credentials_rejected_total{reason=%q} %d\n", reason, want); !strings.Contains(page,
+					line) {
+					t.Errorf("the metrics lack %s", line)
+				}
+			}
+
+			// What is explained can be shown still.
+			third := alice.proof(t, "GET", uri)
+			query := fmt.Sprintf(`{"method":"GET","target":"/v1/items/1","header":["Authorization: DPoP %s","DPoP: %s"]}`,
+				alice.token, third)
+			for range 2 {
+				if _, text := call(t, "POST", r.admin+"/v1/explain", query, "Content-Type", asJSON); !strings.Contains(text,
+					`"id":"alice"`) || strings.Contains(text, third) {
+					t.Errorf("explain: %s", text)
+				}
+			}
+
+			// Reloads forget no proof, and refuse what makes no sense.
+			r.reloadsTo(t, "bad_credentials tokens.dpop_window", func(c *config.Config) {
+				c.Tokens.DPoPWindow, c.BadCredentials = time.Hour, "reject"
+			})
+			for i, step := range []struct {
+				proof string
+				want  int
+			}{{second, 429}, {first, 429}} { // the address has none left to be refused with 401
+				if got := left("Authorization", "DPoP "+alice.token, "DPoP", step.proof); got != step.want {
+					t.Errorf("after the reload, %d: %d, want %d", i, got, step.want)
+				}
+			}
+			r.fails(t, "origins", func(c *config.Config) { c.Origins = nil })
+		})
+	}
+}
+
+func TestBadProofsAreRefused(t *testing.T) {
+	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 9, Per: time.Hour}}, withProofs(t, "required"),
+		func(c *config.Config) { c.BadCredentials = "reject" })
+	alice := newHolder(t, "alice")
+	free := signed(tokenSecret, `{"iss":"me","aud":"api","sub":"bob","exp":%d}`, time.Now().Unix()+300)
+	for name, c := range map[string]struct {
+		token, proof string
+		want         int
+	}{
+		"with a proof": {alice.token, alice.proof(t, "GET", "https://api.example/v1/items/1"), 200},
+		"without":      {alice.token, "", 401},
+		"not bound":    {free, "", 401},
+	} {
+		r, err := http.NewRequest("GET", p.gate+"/v1/items/1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "DPoP "+c.token)
+		if c.proof != "" {
+			r.Header.Set("DPoP", c.proof)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		challenge := answer.Header.Get("Www-Authenticate")
+		if answer.StatusCode != c.want || (c.want == 401) != (challenge == `DPoP error="invalid_dpop_proof"`) {
+			t.Errorf("%s: %d, %q, want %d", name, answer.StatusCode, challenge, c.want)
+		}
+	}
+}
+
+// echo is what masked says, as an API sends it.
+const echo = "\x81\x02hi"
+
+// TestProofsOfMessages: the proof that opened a WebSocket is good for its messages, and that which carries a message of
+// MCP for its tool.
+func TestProofsOfMessages(t *testing.T) {
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) {
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Upgrade") == "" {
+					return
+				}
+				conn, buffered, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+				for frame := make([]byte, len(masked)); ; {
+					if _, err := io.ReadFull(buffered, frame); err != nil || string(frame) != masked {
+						return
+					}
+					_, _ = io.WriteString(conn, echo)
+				}
+			}))
+			t.Cleanup(api.Close)
+			routes := filepath.Join(t.TempDir(), "routes.txt")
+			if err := os.WriteFile(routes, []byte("POST /mcp\nMCP /mcp/tools/call/report\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := newProcess(t, []policy.Rule{
+				{Endpoint: "WS-SEND /v1/items/{id}", Limit: 2, Per: time.Hour},
+				{Endpoint: "MCP /mcp/tools/call/report", Limit: 1, Per: time.Hour},
+				{Endpoint: policy.Default, Limit: 100},
+			}, withProofs(t, "bound"), func(c *config.Config) {
+				c.Upstream, c.Engine, c.Routes = api.URL, engine, append(c.Routes, routes)
+				c.WebSockets = map[string]config.WebSocket{"GET /v1/items/{id}": {}}
+				c.MCP = []config.MCP{{Endpoint: "POST /mcp"}}
+			})
+			talk := func(fields string) (echoed int) {
+				t.Helper()
+				conn, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				fmt.Fprintf(conn, "GET /v1/items/7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+					"Sec-WebSocket-Version: 13\r\n%s\r\n", fields)
+				in := bufio.NewReader(conn)
+				answer, err := http.ReadResponse(in, nil)
+				if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+					t.Fatalf("the handshake is answered with %v, %v", answer, err)
+				}
+				_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+				for frame := make([]byte, len(echo)); ; echoed++ {
+					if _, err := io.WriteString(conn, masked); err != nil {
+						return echoed
+					}
+					if _, err := io.ReadFull(in, frame); err != nil || string(frame) != echo {
+						return echoed
+					}
+				}
+			}
+			alice := newHolder(t, "alice")
+			proof := alice.proof(t, "GET", "https://api.example/v1/items/7")
+			shown := "Authorization: DPoP " + alice.token + "\r\nDPoP: " + proof + "\r\n"
+			if got := talk(shown); got != 2 {
+				t.Errorf("alice sends %d messages, want 2", got)
+			}
+			if got := talk(shown); got != 2 {
+				t.Errorf("a thief of alice's token and proof sends %d messages, want the 2 of the address", got)
+			}
+			if got := talk(""); got != 0 {
+				t.Errorf("the address sends %d messages more, want none", got)
+			}
+			call1 := func(header ...string) int {
+				status, _ := call(t, "POST", p.gate+"/mcp", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"report"}}`,
+					append(header, "Content-Type", asJSON)...)
+				return status
+			}
+			byAlice := func() int {
+				return call1("Authorization", "DPoP "+alice.token, "DPoP", alice.proof(t, "POST", "https://api.example/mcp"))
+			}
+			for i, got := range []int{byAlice(), byAlice(), call1(), call1()} {
+				if want := []int{200, 429, 200, 429}[i]; got != want {
+					t.Errorf("call %d of a tool: %d, want %d", i, got, want)
+				}
+			}
+		})
+	}
+}
