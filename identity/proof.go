@@ -2,8 +2,9 @@ package identity
 
 import "sync"
 
-// A bearer token can be bound to a key of its holder (RFC 9449). It counts only in a request that shows a proof of that
-// key as well, made for this request and this token and shown once: so whoever finds a token in a log has no budget by it.
+// A bearer token can be bound to a key of its holder (RFC 9449). It counts only in a request that shows a proof of
+// that key as well, made for this request and this token and shown once: so whoever finds a token in a log has no
+// budget by it.
 
 // Proof is a proof of possession, and what it has to be about. It holds credentials.
 type Proof struct {
@@ -26,12 +27,12 @@ type Proof struct {
 type Reading interface{ Same(a, b string) bool }
 
 // ProofVerifier verifies proofs of possession. VerifyProof returns NotRejected at most once for a proof, and else
-// ProofMalformed, ProofUnfit, ProofStale, ProofReplayed, ProofRefused or TokenFlood. It must be safe for concurrent use,
-// and must not keep what the proof holds.
+// ProofMalformed, ProofUnfit, ProofStale, ProofReplayed, ProofRefused or TokenFlood. It must be safe for concurrent
+// use, and must not keep what the proof holds.
 type ProofVerifier interface{ VerifyProof(p *Proof) Rejection }
 
-// Proven remembers what was accepted of one request and is good once, for doors that ask about a request more than once,
-// as about the messages of a WebSocket. It may be used concurrently. The zero value is ready.
+// Proven remembers what was accepted of one request and is good once, for doors that ask about a request more than
+// once, as about the messages of a WebSocket. It may be used concurrently. The zero value is ready.
 type Proven struct {
 	mu           sync.Mutex
 	token, proof string // guarded by mu

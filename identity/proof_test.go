@@ -81,7 +81,8 @@ func TestBoundTokensNeedProofs(t *testing.T) {
 			t.Errorf("step %d: elsewhere are %v, want whose the token is if it does not count", i, elsewhere)
 		}
 	}
-	if p.last.Holder != "acme\x00alice" || p.last.Method != "GET" || p.last.Target != "/a" || p.last.Token != "alice.k" {
+	if p.last.Holder != "acme\x00alice" || p.last.Method != "GET" || p.last.Target != "/a" ||
+		p.last.Token != "alice.k" {
 		t.Errorf("the proof is said to be for %+v", p.last)
 	}
 }
@@ -152,7 +153,8 @@ func TestProofsNeedTokens(t *testing.T) {
 		"proofs alone": {Proofs: &proofs{}},
 		"bound alone":  {Tokens: &bound{}, BoundOnly: true},
 	} {
-		if _, err := identity.New(o); err == nil || !strings.Contains(err.Error(), "Tokens or Proofs is nil, want both") {
+		if _, err := identity.New(o); err == nil ||
+			!strings.Contains(err.Error(), "Tokens or Proofs is nil, want both") {
 			t.Errorf("%s: New = %v", name, err)
 		}
 	}

@@ -72,12 +72,13 @@ func withProofs(t *testing.T, how string) func(*config.Config) {
 	}
 }
 
-// TestAStolenTokenHasNoBudget: a token that is bound to a key counts with a proof alone, by either engine, which is good
-// once; what is stolen has the budget of its address.
+// TestAStolenTokenHasNoBudget: a token that is bound to a key counts with a proof alone, by either engine, which is
+// good once; what is stolen has the budget of its address.
 func TestAStolenTokenHasNoBudget(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(engine, func(t *testing.T) {
-			r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 3, Per: time.Hour}}, withProofs(t, "bound"),
+			r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 3, Per: time.Hour}},
+				withProofs(t, "bound"),
 				func(c *config.Config) { c.Engine = engine })
 			alice := newHolder(t, "alice")
 			const uri = "https://api.example/v1/items/1"
@@ -108,8 +109,8 @@ func TestAStolenTokenHasNoBudget(t *testing.T) {
 			}
 			_, page := call(t, "GET", r.admin+"/metrics", "")
 			for reason, want := range map[string]int{"proof_missing": 3, "proof_replayed": 2, "proof_unfit": 2} {
-				if line := fmt.Sprintf("headgate_credentials_rejected_total{reason=%q} %d\n", reason, want); !strings.Contains(page,
-					line) {
+				line := fmt.Sprintf("headgate_credentials_rejected_total{reason=%q} %d\n", reason, want)
+				if !strings.Contains(page, line) {
 					t.Errorf("the metrics lack %s", line)
 				}
 			}
@@ -119,8 +120,8 @@ func TestAStolenTokenHasNoBudget(t *testing.T) {
 			query := fmt.Sprintf(`{"method":"GET","target":"/v1/items/1","header":["Authorization: DPoP %s","DPoP: %s"]}`,
 				alice.token, third)
 			for range 2 {
-				if _, text := call(t, "POST", r.admin+"/v1/explain", query, "Content-Type", asJSON); !strings.Contains(text,
-					`"id":"alice"`) || strings.Contains(text, third) {
+				_, text := call(t, "POST", r.admin+"/v1/explain", query, "Content-Type", asJSON)
+				if !strings.Contains(text, `"id":"alice"`) || strings.Contains(text, third) {
 					t.Errorf("explain: %s", text)
 				}
 			}
@@ -178,8 +179,8 @@ func TestBadProofsAreRefused(t *testing.T) {
 // echo is what masked says, as an API sends it.
 const echo = "\x81\x02hi"
 
-// TestProofsOfMessages: the proof that opened a WebSocket is good for its messages, and that which carries a message of
-// MCP for its tool.
+// TestProofsOfMessages: the proof that opened a WebSocket is good for its messages, and that which carries a
+// message of MCP for its tool.
 func TestProofsOfMessages(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(engine, func(t *testing.T) {
@@ -193,7 +194,8 @@ func TestProofsOfMessages(t *testing.T) {
 					return
 				}
 				defer conn.Close()
-				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"+
+					"Connection: Upgrade\r\n\r\n")
 				for frame := make([]byte, len(masked)); ; {
 					if _, err := io.ReadFull(buffered, frame); err != nil || string(frame) != masked {
 						return
@@ -222,8 +224,8 @@ func TestProofsOfMessages(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				fmt.Fprintf(conn, "GET /v1/items/7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-					"Sec-WebSocket-Version: 13\r\n%s\r\n", fields)
+				fmt.Fprintf(conn, "GET /v1/items/7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+					"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n%s\r\n", fields)
 				in := bufio.NewReader(conn)
 				answer, err := http.ReadResponse(in, nil)
 				if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
@@ -252,12 +254,13 @@ func TestProofsOfMessages(t *testing.T) {
 				t.Errorf("the address sends %d messages more, want none", got)
 			}
 			call1 := func(header ...string) int {
-				status, _ := call(t, "POST", p.gate+"/mcp", `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"report"}}`,
-					append(header, "Content-Type", asJSON)...)
+				const text = `{"jsonrpc":"2.0","method":"tools/call","params":{"name":"report"}}`
+				status, _ := call(t, "POST", p.gate+"/mcp", text, append(header, "Content-Type", asJSON)...)
 				return status
 			}
 			byAlice := func() int {
-				return call1("Authorization", "DPoP "+alice.token, "DPoP", alice.proof(t, "POST", "https://api.example/mcp"))
+				return call1("Authorization", "DPoP "+alice.token, "DPoP",
+					alice.proof(t, "POST", "https://api.example/mcp"))
 			}
 			for i, got := range []int{byAlice(), byAlice(), call1(), call1()} {
 				if want := []int{200, 429, 200, 429}[i]; got != want {

@@ -47,8 +47,8 @@ func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tok
 	return verifier, source, away, nil
 }
 
-// startTokens makes what the configuration says of tokens, if anything; before is what it replaces, nil if nothing. away
-// is why the keys of an issuer could not be fetched.
+// startTokens makes what the configuration says of tokens, if anything; before is what it replaces, nil if nothing.
+// away is why the keys of an issuer could not be fetched.
 func startTokens(ctx context.Context, c *config.Config, before *tokens, log *slog.Logger) (_ *tokens, away,
 	err error) {
 	if !c.Tokens.On() {

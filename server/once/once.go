@@ -10,18 +10,18 @@ import (
 	"github.com/headgate-io/headgate/internal/siphash"
 )
 
-// A name is kept as its 128-bit SipHash under a secret of this process, in one of the sets of its holder's region, with
-// the time at which it was made. A full set gives up the name that was made first, and keeps that time as its floor: a
-// name made no later may be the one that was given up, and counts as used. So whatever comes, nothing is used twice, if
-// the clock steps back or names turn out to be good for longer; what shrinks under a flood is how old a name may be that
-// comes for the first time.
+// A name is kept as its 128-bit SipHash under a secret of this process, in one of the sets of its holder's region,
+// with the time at which it was made. A full set gives up the name that was made first, and keeps that time as its
+// floor: a name made no later may be the one that was given up, and counts as used. So whatever comes, nothing is
+// used twice, if the clock steps back or names turn out to be good for longer; what shrinks under a flood is how
+// old a name may be that comes for the first time.
 //
 //	set with room for two, and floor 0:  a made at 60, b at 70
 //	c comes, made at 80                  b at 70, c at 80, floor 60
 //	a comes again                        used: not after the floor
 //
-// A holder's names are all in one of eight regions, so that whoever floods with names of his own narrows the time of an
-// eighth of the others.
+// A holder's names are all in one of eight regions, so that whoever floods with names of his own narrows the time
+// of an eighth of the others.
 
 const (
 	ways    = 8

@@ -34,8 +34,8 @@ func TestUseIsTrueOnce(t *testing.T) {
 	}
 }
 
-// TestNothingIsUsedTwice floods a memory that is far too small, with names of all ages and a clock that goes to and fro,
-// and compares it with one that forgets nothing.
+// TestNothingIsUsedTwice floods a memory that is far too small, with names of all ages and a clock that goes to and
+// fro, and compares it with one that forgets nothing.
 func TestNothingIsUsedTwice(t *testing.T) {
 	const seed = 20
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -65,8 +65,8 @@ func TestNothingIsUsedTwice(t *testing.T) {
 	}
 }
 
-// TestAFloodLeavesThoseThatAreNew: whoever floods with names of his own narrows how old a name may be, and not at all in
-// other regions.
+// TestAFloodLeavesThoseThatAreNew: whoever floods with names of his own narrows how old a name may be, and not at
+// all in other regions.
 func TestAFloodLeavesThoseThatAreNew(t *testing.T) {
 	m := once.New(1 << 10)
 	for i := range 100_000 {

@@ -100,7 +100,8 @@ func NewProofs(o ProofOptions) (*Proofs, error) {
 		faults = append(faults, fmt.Errorf("Algorithms %w", err))
 	}
 	if o.Window < 0 || maxWindow < o.Window {
-		faults = append(faults, fmt.Errorf("Window is %v, want up to %v, or 0 for %v", o.Window, maxWindow, defaultWindow))
+		faults = append(faults, fmt.Errorf("Window is %v, want up to %v, or 0 for %v", o.Window, maxWindow,
+			defaultWindow))
 	}
 	if o.Leeway < 0 || maxLeeway < o.Leeway {
 		faults = append(faults, fmt.Errorf("Leeway is %v, want 0 to %v", o.Leeway, maxLeeway))

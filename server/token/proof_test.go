@@ -89,7 +89,8 @@ func shown(text string) *identity.Proof {
 	}
 }
 
-// TestProofOfTheStandard is the proof of RFC 9449 figure 13, with the token of figure 12 and the thumbprint of figure 9.
+// TestProofOfTheStandard is the proof of RFC 9449 figure 13, with the token of figure 12 and the thumbprint of
+// figure 9.
 func TestProofOfTheStandard(t *testing.T) {
 	const text = "eyJ0eXAiOiJkcG9wK2p3dCIsImFsZyI6IkVTMjU2IiwiandrIjp7Imt0eSI6IkVDIiwieCI6Imw4dEZyaHgtMzR0VjNoUkl" +
 		"DUkRZOXpDa0RscEJoRjQyVVFVZldWQVdCRnMiLCJ5IjoiOVZFNGpmX09rX282NHpiVFRsY3VOSmFqSG10NnY5VERWclUwQ2R2R1JEQSI" +
@@ -129,15 +130,16 @@ func TestProofs(t *testing.T) {
 		text string
 		want identity.Rejection
 	}{
-		"good":                  {whole, good},
-		"a kid beside the key":  {proofOf(head(`,"kid":"x"`), nil, ecKey), good},
-		"a nonce":               {claims("nonce", "n"), good},
-		"empty":                 {"", malformed},
-		"two proofs":            {whole + ", " + whole, malformed},
-		"two parts":             {whole[:strings.LastIndexByte(whole, '.')], malformed},
-		"padding":               {whole + "==", malformed},
-		"too long":              {claims("jti", strings.Repeat("x", 4<<10)), malformed},
-		"no typ":                {proofOf(strings.Replace(head(""), `"typ":"dpop+jwt",`, "", 1), nil, ecKey), malformed},
+		"good":                 {whole, good},
+		"a kid beside the key": {proofOf(head(`,"kid":"x"`), nil, ecKey), good},
+		"a nonce":              {claims("nonce", "n"), good},
+		"empty":                {"", malformed},
+		"two proofs":           {whole + ", " + whole, malformed},
+		"two parts":            {whole[:strings.LastIndexByte(whole, '.')], malformed},
+		"padding":              {whole + "==", malformed},
+		"too long":             {claims("jti", strings.Repeat("x", 4<<10)), malformed},
+		"no typ": {proofOf(strings.Replace(head(""), `"typ":"dpop+jwt",`, "", 1), nil, ecKey),
+			malformed},
 		"typ of a token":        {proofOf(strings.Replace(head(""), "dpop+jwt", "at+jwt", 1), nil, ecKey), malformed},
 		"alg none":              {proofOf(strings.Replace(head(""), "ES256", "none", 1), nil, ecKey), malformed},
 		"alg of a secret":       {proofOf(strings.Replace(head(""), "ES256", "HS256", 1), nil, []byte("x")), malformed},
@@ -149,10 +151,11 @@ func TestProofs(t *testing.T) {
 		"a secret": {proofOf(`{"typ":"dpop+jwt","alg":"ES256","jwk":{"kty":"oct","k":"AAAA"}}`, nil, ecKey), malformed},
 		"a point off the curve": {proofOf(`{"typ":"dpop+jwt","alg":"ES256","jwk":{"kty":"EC","crv":"P-256","x":"`+
 			b64(make([]byte, 32))+`","y":"`+b64(make([]byte, 32))+`"}}`, nil, ecKey), malformed},
-		"two keys":          {proofOf(head(`,"jwk":{}`), nil, ecKey), malformed},
-		"crit":              {proofOf(head(`,"crit":["x"]`), nil, ecKey), malformed},
-		"a place for keys":  {proofOf(head(`,"jku":"https://x.example"`), nil, ecKey), malformed},
-		"another's key":     {proofOf(strings.Replace(head(""), publicJWK(ecKey), publicJWK(otherEC), 1), nil, otherEC), unfit},
+		"two keys":         {proofOf(head(`,"jwk":{}`), nil, ecKey), malformed},
+		"crit":             {proofOf(head(`,"crit":["x"]`), nil, ecKey), malformed},
+		"a place for keys": {proofOf(head(`,"jku":"https://x.example"`), nil, ecKey), malformed},
+		"another's key": {proofOf(strings.Replace(head(""), publicJWK(ecKey), publicJWK(otherEC), 1), nil, otherEC),
+			unfit},
 		"signed by another": {proofOf("", nil, otherEC), refused},
 		"changed":           {whole[:len(whole)-8] + strings.Repeat("A", 8), refused},
 		"no jti":            {claims("jti", nil), malformed},
@@ -203,14 +206,15 @@ func TestProofsByTheRequest(t *testing.T) {
 		change func(*identity.Proof)
 		want   identity.Rejection
 	}{
-		"another token":        {func(p *identity.Proof) { p.Token = "h.p.t" }, identity.ProofUnfit},
-		"another key":          {func(p *identity.Proof) { p.Key = thumbprint(otherEC) }, identity.ProofUnfit},
-		"HEAD":                 {func(p *identity.Proof) { p.Method = "HEAD" }, identity.ProofUnfit},
-		"another target":       {func(p *identity.Proof) { p.Target = "/v1/items/8" }, identity.ProofUnfit},
-		"no safe reading":      {func(p *identity.Proof) { p.Target = "/v1/items/7%00" }, identity.ProofUnfit},
-		"the same reading":     {func(p *identity.Proof) { p.Target = "/v1//items/x/../7" }, identity.NotRejected},
-		"nobody reads":         {func(p *identity.Proof) { p.Reading = nil }, identity.NotRejected},
-		"nobody reads another": {func(p *identity.Proof) { p.Reading, p.Target = nil, "/v1//items/7" }, identity.ProofUnfit},
+		"another token":    {func(p *identity.Proof) { p.Token = "h.p.t" }, identity.ProofUnfit},
+		"another key":      {func(p *identity.Proof) { p.Key = thumbprint(otherEC) }, identity.ProofUnfit},
+		"HEAD":             {func(p *identity.Proof) { p.Method = "HEAD" }, identity.ProofUnfit},
+		"another target":   {func(p *identity.Proof) { p.Target = "/v1/items/8" }, identity.ProofUnfit},
+		"no safe reading":  {func(p *identity.Proof) { p.Target = "/v1/items/7%00" }, identity.ProofUnfit},
+		"the same reading": {func(p *identity.Proof) { p.Target = "/v1//items/x/../7" }, identity.NotRejected},
+		"nobody reads":     {func(p *identity.Proof) { p.Reading = nil }, identity.NotRejected},
+		"nobody reads another": {func(p *identity.Proof) { p.Reading, p.Target = nil, "/v1//items/7" },
+			identity.ProofUnfit},
 		"too many have failed": {func(p *identity.Proof) { p.Spent = true }, identity.TokenFlood},
 	} {
 		proof := shown(text)
@@ -283,7 +287,8 @@ func TestNewProofsNamesEveryFault(t *testing.T) {
 			t.Errorf("NewProofs: %v, want %q", err, want)
 		}
 	}
-	if _, err := token.NewProofs(token.ProofOptions{}); err == nil || !strings.Contains(err.Error(), "Origins is empty") {
+	if _, err := token.NewProofs(token.ProofOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "Origins is empty") {
 		t.Errorf("NewProofs: %v", err)
 	}
 }
@@ -306,8 +311,8 @@ func TestBoundTokens(t *testing.T) {
 	} {
 		v := newVerifier(t, &keySource{set: parseSet(t, []string{"RS256"}, rsaJWK("k1", &rsaKey.PublicKey, ""))},
 			func(o *token.Options) { o.Claims = []string{"a", "b", "c", "d", "e", "f", "g", "h"} })
-		got, err := v.Verify(t.Context(), sign(`{"alg":"RS256","kid":"k1"}`, claims(map[string]any{"cnf": c.cnf, "h": "x"}),
-			rsaKey))
+		got, err := v.Verify(t.Context(), sign(`{"alg":"RS256","kid":"k1"}`,
+			claims(map[string]any{"cnf": c.cnf, "h": "x"}), rsaKey))
 		if got.Key != c.key || (err == nil) != c.good || c.good && got.Other[0].Name != "h" {
 			t.Errorf("%s: Verify = %+v, %v, want key %q", name, got, err, c.key)
 		}
