@@ -175,14 +175,12 @@ func (l *Limiter) renewAndGoOn() {
 
 // renew renews the places that are due, and reports whether there are any.
 func (l *Limiter) renew() (any bool) {
-	receipts := l.reservations.Concurrent(nil, l.clock.Now())
-	for _, r := range receipts {
-		now := l.clock.Now()
-		set, _ := l.rules(now)
-		// One that fails is due again the next time, and a place that is lost in the end is another's.
-		_ = l.planner.Renew(context.Background(), l.buckets, r,
-			charge.Settlement{Set: set, Now: now, Wall: l.clock.Wall(now)})
-	}
+	now := l.clock.Now()
+	receipts := l.reservations.Concurrent(nil, now)
+	set, _ := l.rules(now)
+	// What fails is due again the next time, and a place that is lost in the end is another's.
+	_ = l.planner.Renew(context.Background(), l.buckets, receipts,
+		charge.Settlement{Set: set, Now: now, Wall: l.clock.Wall(now)})
 	return len(receipts) > 0
 }
 

@@ -50,6 +50,11 @@ type Take struct {
 	// What tells buckets apart is Key alone.
 	Tag uint16
 
+	// Place names what a take of a limit on requests under way takes, for a store that several
+	// processes share: a number that this one gives no other request for as long as such places are
+	// kept. 0 for every other take, and where the bucket is in this process.
+	Place uint32
+
 	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that
 	// would have to wait longer is denied. 0 accepts every wait, which is at most what the burst
 	// takes to drain; below 0 accepts none. Takes of one bucket share the first one's.

@@ -41,6 +41,11 @@ type Change struct {
 	// sliding logs alone. What moved is how many units count from now on.
 	Renew bool
 
+	// Place is which place among the requests under way Units below zero stand for, as in Take: that
+	// one and no other is given back, or taken anew, however often the message arrives. A place that
+	// counts no longer is taken anew whether or not there is room, because its request is under way.
+	Place uint32
+
 	// Once names a change that gives units, so that a repeat of it, by whatever process, gives none
 	// again. That is for stores that several processes share; of its own buckets a process knows
 	// what it has done. The zero value is for a change that is never repeated.

@@ -141,7 +141,8 @@ type Options struct {
 type Planner struct {
 	Allowances *Allowances
 
-	ahead atomic.Int64 // of the wall clock beside that of buckets, in seconds; see calendarWindow
+	places atomic.Uint32 // which number a place among the requests under way had last; see bucket.Take.Place
+	ahead  atomic.Int64  // of the wall clock beside that of buckets, in seconds; see calendarWindow
 
 	keys       *key.Hasher
 	names      *key.Namer
@@ -337,11 +338,14 @@ func (pl *Planner) name(p *Plan) {
 		}
 		// Written where it stays: a take is too large to be copied for nothing.
 		take := &p.Takes[p.from+i]
-		take.Reach = pl.reach(&terms)
+		take.Reach, take.Place = pl.reach(&terms), 0
 		if pl.Shared(terms.Scope) {
 			take.Key = pl.nameOf(p, terms.ID, a.Level)
 			if take.Tag = 0; terms.Scope != policy.Gossip { // which no store keeps with others
 				take.Tag = pl.tagOf(p, terms.Subject)
+			}
+			if terms.Concurrent {
+				take.Place = pl.place()
 			}
 		} else {
 			take.Key = pl.keys.Key(terms.ID, p.endpointOf(a.Level), p.bytes)
@@ -360,6 +364,15 @@ func (pl *Planner) name(p *Plan) {
 		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket
 	}
 	pl.Allowances.apply(p.Now, p.Takes[p.from:], &p.pasts)
+}
+
+// place numbers a place. 0 is none.
+func (pl *Planner) place() uint32 {
+	for {
+		if n := pl.places.Add(1); n != 0 {
+			return n
+		}
+	}
 }
 
 // most is how many tokens a rule takes whatever the request costs, 0 for as many.

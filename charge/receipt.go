@@ -45,6 +45,7 @@ type item struct {
 	key   key.Key
 	tag   uint16 // and reach, as in bucket.Take
 	reach bucket.Reach
+	place uint32 // as in bucket.Take; not 0 if units are a place that several processes know of
 	shape rate.Shape
 	units int64
 	cost  int64 // tokens that are units
@@ -82,13 +83,14 @@ func (p *Plan) Receipt(r *Receipt) {
 		if c.Joined || !possible || !out.Allowed {
 			continue
 		}
-		if out.Unknown {
+		if out.Unknown && take.Place == 0 {
 			units = 0 // it passed without being charged there, so nothing comes back
 		}
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
-			key: take.Key, tag: take.Tag, reach: take.Reach, shape: take.Shape, units: units, moved: c.moved,
-			cost: take.Cost, fixed: c.most > 0,
+			key: take.Key, tag: take.Tag, reach: take.Reach, place: take.Place, shape: take.Shape, units: units,
+			moved: c.moved,
+			cost:  take.Cost, fixed: c.most > 0,
 			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now,
 		})
 	}
@@ -165,7 +167,7 @@ func (pl *Planner) Settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	s Settlement) (uncharged int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return pl.settle(ctx, buckets, r, &s, false)
+	return pl.settle(ctx, buckets, r, &s, nil)
 }
 
 // Release gives back the places of a receipt among the requests under way, and nothing else: for a request that was
@@ -174,21 +176,87 @@ func (pl *Planner) Release(ctx context.Context, buckets bucket.Store, r *Receipt
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Actual = r.Cost
-	_, err := pl.settle(ctx, buckets, r, &s, false)
+	_, err := pl.settle(ctx, buckets, r, &s, nil)
 	return err
 }
 
-// Renew has the places of a receipt among the requests under way count from now on, those that have
-// counted for a third of the time that they are kept for. A place that cannot be renewed in time is taken
-// by others, and its request goes on.
-func (pl *Planner) Renew(ctx context.Context, buckets bucket.Store, r *Receipt, s Settlement) error {
+// Renew has the places of receipts among the requests under way count from now on, those that have counted for a third
+// of the time that they are kept for. A place that cannot be renewed in time is taken by others, and its request goes
+// on. Places that several processes know of are renewed together, many in one message.
+func (pl *Planner) Renew(ctx context.Context, buckets bucket.Store, receipts []*Receipt, s Settlement) error {
+	var failed []error
+	var due renewals
+	for _, r := range receipts {
+		if err := pl.renew(ctx, buckets, r, &s, &due); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(append(failed, due.renew(ctx, buckets, &s))...)
+}
+
+// renew renews the places of a receipt that this process alone knows of, and adds the others to those that are due.
+func (pl *Planner) renew(ctx context.Context, buckets bucket.Store, r *Receipt, s *Settlement, due *renewals) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.concurrent {
 		return nil
 	}
-	_, err := pl.settle(ctx, buckets, r, &s, true)
+	due.of = r
+	_, err := pl.settle(ctx, buckets, r, s, due)
 	return err
+}
+
+// renewals are places to be renewed in one message. No receipt is locked while it is under way: its request may end.
+type renewals struct {
+	of       *Receipt // whose places are looked at
+	receipts []*Receipt
+	changes  []bucket.Change
+}
+
+func (d *renewals) add(c bucket.Change) {
+	d.receipts, d.changes = append(d.receipts, d.of), append(d.changes, c)
+}
+
+// mostRenewed bounds the places of one message, which has to be answered as soon as a decision.
+const mostRenewed = 256
+
+// renew renews those that are due.
+func (d *renewals) renew(ctx context.Context, buckets bucket.Store, s *Settlement) error {
+	var failed []error
+	for from := 0; from < len(d.changes); from += mostRenewed {
+		to := min(from+mostRenewed, len(d.changes))
+		some := d.changes[from:to]
+		if err := buckets.Correct(ctx, s.Now, some, make([]int64, len(some))); err != nil {
+			failed = append(failed, err) // each is due again the next time
+			continue
+		}
+		var ended []bucket.Change
+		for i := range some {
+			if !d.receipts[from+i].renewed(&some[i], s.Now) {
+				c := some[i]
+				c.Renew = false
+				ended = append(ended, c)
+			}
+		}
+		if len(ended) > 0 {
+			failed = append(failed, buckets.Correct(ctx, s.Now, ended, make([]int64, len(ended))))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// renewed notes that a place was renewed at now. It is false if its request has ended meanwhile: the receipt may be
+// that of another by now.
+func (r *Receipt) renewed(c *bucket.Change, now int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.items {
+		if it := &r.items[i]; it.place == c.Place && it.key == c.Key && !it.corrected {
+			it.since, it.shape, it.lost = now, c.Shape, false
+			return true
+		}
+	}
+	return false
 }
 
 // Concurrent reports whether there are places to renew.
@@ -209,9 +277,10 @@ func (r *Receipt) AddPlaces(to map[uint64]int64) {
 	}
 }
 
-// settle corrects the buckets of a receipt, or renews its places.
+// settle corrects the buckets of a receipt; or renews its places, unless due is nil.
 func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt, s *Settlement,
-	renew bool) (uncharged int64, err error) {
+	renewed *renewals) (uncharged int64, err error) {
+	renew := renewed != nil
 	var failed []error
 	var applied [policy.MaxApplied]policy.Applied
 	inForce, of := applied[:0], -1
@@ -227,7 +296,12 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 			continue
 		case renew && !it.lost && s.Now-it.since < it.shape.Tick/3:
 			continue
-		case it.lost && !renew:
+		case it.lost && !renew && it.place == 0:
+			continue
+		case !renew && it.place != 0: // whatever the rules are now: nobody else can have the place
+			if err := giveBack(ctx, buckets, r, it, s.Now); err != nil {
+				failed = append(failed, err)
+			}
 			continue
 		}
 		who := r.tenants[it.tenant]
@@ -245,7 +319,10 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 			}
 			continue
 		}
-		c.Renew = renew
+		if c.Renew = renew; renew && it.place != 0 {
+			renewed.add(c)
+			continue
+		}
 		if err := correct(ctx, buckets, r, it, &c, s); err != nil {
 			failed = append(failed, err)
 		}
@@ -254,6 +331,15 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 		r.concurrent = false
 	}
 	return r.uncharged, errors.Join(failed...)
+}
+
+// giveBack gives a place back that several processes know of. It may be asked for again.
+func giveBack(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, now int64) error {
+	r.change[0] = bucket.Change{Key: it.key, Tag: it.tag, Reach: it.reach, Shape: it.shape, Place: it.place,
+		Units: -it.units, Charged: it.since}
+	err := buckets.Correct(ctx, now, r.change[:], r.moved[:])
+	it.corrected = err == nil
+	return err
 }
 
 // rulesOf appends the rules that requests of a tenant are counted by.
@@ -318,7 +404,9 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			Before: take.Before,
 		}
 		if it.concurrent {
-			c.Units, c.Charged = -it.units, it.counted(&c)
+			if c.Units, c.Charged, c.Place = -it.units, it.since, it.place; it.place == 0 {
+				c.Charged = it.counted(&c)
+			}
 			return c, true
 		}
 		if actual > it.cost {

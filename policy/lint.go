@@ -168,10 +168,13 @@ func (c *ruleCheck) checkCommon(r *Rule, at *place, wrong func(field, value, wan
 
 // checkScope says which scope a sound rule should have if it cannot have its own.
 func (c *ruleCheck) checkScope(r *Rule) (want string) {
+	_, what := r.Subject.Counts()
 	switch {
 	case r.Scope == Local:
-	case r.Algorithm == Concurrency:
-		return fmt.Sprintf("%q, because requests under way are counted in one place alone", Local)
+	case what == CountsUnderWay && r.Scope != Strict:
+		return oneOf([]string{Strict.String(), Local.String()}) + ", because " + notPlaces[r.Scope]
+	case what == CountsUnderWay:
+		return c.checkKept(r)
 	case r.Algorithm == LeakyBucket && r.Scope == Gossip:
 		return text(Strict.String()) +
 			", because replicas that tell each other afterwards keep no queue together; or algorithm token_bucket"
@@ -181,14 +184,31 @@ func (c *ruleCheck) checkScope(r *Rule) (want string) {
 	case !r.Algorithm.Counts().Drains():
 		return fmt.Sprintf("%q, because a %v is counted in one place alone; or algorithm token_bucket",
 			Local, r.Algorithm)
-	case r.Scope.Shared() && c.o.Keeps != nil:
-		_, compiled := c.limit(r)
-		if compiled.err != nil {
-			return "" // reported as a limit
-		}
-		if err := c.o.Keeps(c.set.shapes[compiled.index]); err != nil {
-			return "a limit that the shared store can count: " + oneLine(err)
-		}
+	case r.Scope.Shared():
+		return c.checkKept(r)
+	}
+	return ""
+}
+
+// notPlaces is why scopes are not for limits on requests under way.
+var notPlaces = map[Scope]string{
+	Split:  "requests that are under way at a gateway are not ended when another joins, and its part becomes smaller",
+	Lease:  "places that one gateway holds ahead of its requests would be denied to those of others",
+	Sync:   "gateways that tell the store afterwards would let more begin at once",
+	Gossip: "gateways that tell each other afterwards would let more begin at once",
+}
+
+// checkKept is what is wrong with the limit of a shared rule for the store that keeps it, if anything.
+func (c *ruleCheck) checkKept(r *Rule) string {
+	if c.o.Keeps == nil {
+		return ""
+	}
+	_, compiled := c.limit(r)
+	if compiled.err != nil {
+		return "" // reported as a limit
+	}
+	if err := c.o.Keeps(c.set.shapes[compiled.index]); err != nil {
+		return "a limit that the shared store can count: " + oneLine(err)
 	}
 	return ""
 }

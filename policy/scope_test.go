@@ -13,6 +13,7 @@ import (
 
 // Which scopes a limit can have, and what is said of the others.
 func TestScopes(t *testing.T) {
+	atOnce := policy.SubjectIP.Counting(policy.CountsUnderWay)
 	tooLarge := func(sh rate.Shape) error {
 		if sh.Burst() > 1000 {
 			return errors.New("the burst is too large")
@@ -67,6 +68,19 @@ func TestScopes(t *testing.T) {
 		"a window in parts": {policy.Rule{Scope: policy.Split, Algorithm: policy.SlidingLog},
 			policy.CompileOptions{},
 			`error: rules[0] (default): scope is "split", want "local", because a sliding_log`},
+		"places for all": {policy.Rule{Scope: policy.Strict, Subject: atOnce}, policy.CompileOptions{Shared: true}, ""},
+		"places by an algorithm": {policy.Rule{Scope: policy.Strict, Subject: atOnce, Algorithm: policy.Concurrency},
+			policy.CompileOptions{Shared: true}, ""},
+		"places without a store": {policy.Rule{Scope: policy.Strict, Subject: atOnce}, policy.CompileOptions{},
+			`warning: rules[0] (default, in_flight:ip): scope is "strict", want a store`},
+		"places held ahead": {policy.Rule{Scope: policy.Lease, Subject: atOnce}, policy.CompileOptions{Shared: true},
+			`error: rules[0] (default, in_flight:ip): scope is "lease", want "strict" or "local", because places that one gateway holds ahead of its requests would be denied to those of others`},
+		"places in parts": {policy.Rule{Scope: policy.Split, Subject: atOnce}, policy.CompileOptions{},
+			`error: rules[0] (default, in_flight:ip): scope is "split", want "strict" or "local", because requests that are under way at a gateway are not ended`},
+		"places by gossip": {policy.Rule{Scope: policy.Gossip, Subject: atOnce}, policy.CompileOptions{Gossips: true},
+			`error: rules[0] (default, in_flight:ip): scope is "gossip", want "strict" or "local", because gateways that tell each other afterwards`},
+		"places that are reported": {policy.Rule{Scope: policy.Sync, Subject: atOnce}, policy.CompileOptions{Shared: true},
+			`error: rules[0] (default, in_flight:ip): scope is "sync", want "strict" or "local", because gateways that tell the store afterwards`},
 		"what the store counts": {policy.Rule{Scope: policy.Lease, Burst: 1000},
 			policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
 		"what the store does not count": {policy.Rule{Scope: policy.Lease, Burst: 1001},

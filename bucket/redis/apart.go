@@ -85,7 +85,13 @@ func (s *Store) apart(ctx context.Context, now int64, groups [][]*claim, charge 
 // and no error: whoever lets requests pass when the store does not answer must not let this one.
 func (s *Store) giveBack(ctx context.Context, now int64, group []*claim) {
 	for _, c := range group {
-		if units := c.charged(); units > 0 {
+		units := c.charged()
+		switch {
+		case units > 0 && c.isPlace():
+			if _, err := s.places(ctx, now, []placing{{key: c.key, place: c.shape.name}}); err != nil {
+				return
+			}
+		case units > 0:
 			back := shift{units: -units}
 			// in whose microsecond the bucket may have been filled
 			back.ofCharge(c.shape, units, micros(c.at), micros(c.at)-1)

@@ -30,7 +30,7 @@ func (s *Store) merge(takes []bucket.Take) (claims []claim, of []int, err error)
 		t := &takes[i]
 		of[i] = slices.IndexFunc(claims, func(c claim) bool { return c.take.Key == t.Key })
 		if of[i] < 0 {
-			shape, err := s.shapes.of(t.Shape)
+			shape, err := s.shapeOf(t)
 			if err != nil {
 				return nil, nil, fmt.Errorf("take %d: the limit %w", i, err)
 			}
@@ -43,7 +43,10 @@ func (s *Store) merge(takes []bucket.Take) (claims []claim, of []int, err error)
 	}
 	for i := range claims {
 		c := &claims[i]
-		c.take.Shape = c.shape.Shape
+		if c.take.Shape = c.shape.Shape; c.isPlace() {
+			c.take.Since, c.take.Before = 0, nil // a place says itself until when it is kept
+			continue
+		}
 		c.take.Since = ceilMicros(c.take.Since)
 		c.take.Before = s.shapes.past(c.take.Before)
 	}
@@ -60,6 +63,10 @@ func ceilMicros(nanos int64) int64 {
 
 // add adds up what takes of one bucket want. A sum above the capacity can never be had, like a single cost above it.
 func (c *claim) add(t *bucket.Take) {
+	if c.isPlace() {
+		c.addPlace(t)
+		return
+	}
 	sum := &c.units
 	if t.Shadow {
 		sum = &c.shadow
@@ -134,6 +141,10 @@ func (c *claim) report(o *bucket.Outcome, shadow, all bool) {
 	units, allowed := c.units, c.allowed
 	if shadow {
 		units, allowed = c.shadow, c.shadowAllowed
+	}
+	if c.isPlace() {
+		c.reportPlace(o, allowed)
+		return
 	}
 	c.state.Report(o, c.at, &c.take.Shape, units, allowed)
 	if c.take.Shape.Algorithm == rate.LeakyBucket {

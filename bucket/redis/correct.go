@@ -16,15 +16,22 @@ import (
 // What is given back of a request (bucket.Change.Charged) is so much less as was given to the
 // bucket since, by whatever process, and nothing if it was filled: others may have used that.
 // However late the message arrives, it gives back no more than has not drained by then
-// (bucket.Change.Left); and one that arrives again within a minute gives nothing. After an error,
+// (bucket.Change.Left); and one that arrives again within a minute gives nothing. Places among the
+// requests under way come before all others, many in one message. After an error,
 // earlier changes have been made, and moved says which: the others are 0.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
 	if len(moved) < len(changes) {
 		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
 	}
 	clear(moved[:len(changes)])
+	if err := s.correctPlaces(ctx, now, changes, moved); err != nil {
+		return err
+	}
 	for i := range changes {
 		c := &changes[i]
+		if countsPlaces(&c.Shape) {
+			continue
+		}
 		take := []bucket.Take{{Key: c.Key, Shape: c.Shape, Tag: c.Tag, Since: c.Since, Before: c.Before}}
 		claims, _, err := s.merge(take)
 		if err == nil {

@@ -41,7 +41,8 @@ const (
 var (
 	errQueue = errors.New(
 		"is a queue's, and the store's CL.THROTTLE tells turns in whole seconds: want algorithm token_bucket")
-	errFast = errors.New(
+	errPlaces = errors.New("counts requests under way, which the store's CL.THROTTLE cannot: want scope local")
+	errFast   = errors.New(
 		"has more than 1,000,000 tokens a second, and the store's CL.THROTTLE counts in microseconds: want fewer")
 )
 
@@ -55,6 +56,8 @@ func newQuota(s rate.Shape) (*quota, error) {
 	switch {
 	case s.Algorithm == rate.LeakyBucket:
 		return nil, errQueue
+	case countsPlaces(&s):
+		return nil, errPlaces
 	case !s.Algorithm.Drains():
 		return nil, errWindows
 	case s.Drain < 1 || s.Unit < 1 || s.Tick < 1 || s.Burst() < 1:

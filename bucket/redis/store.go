@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha1"
 	_ "embed" // the scripts
 	"encoding/hex"
@@ -60,6 +61,7 @@ type Store struct {
 	now     func() int64
 	shapes  shapes
 	clocks  clocks
+	own     [8]byte // begins the names of places that this store takes, and no other's
 	mended  atomic.Uint64
 }
 
@@ -83,6 +85,7 @@ func New(o Options) (*Store, error) {
 		now:     o.Now,
 		clocks:  newClocks(o.Cluster),
 	}
+	_, _ = rand.Read(s.own[:]) // never fails: crypto/rand
 	if s.now == nil {
 		start := time.Now()
 		s.now = func() int64 { return start.UnixNano() + int64(time.Since(start)) }
@@ -118,9 +121,13 @@ var (
 	membersSource string
 	//go:embed mend.lua
 	mendSource string
+	//go:embed place.lua
+	placeSource string
+	//go:embed places.lua
+	placesSource string
 
-	takeScript, oneScript, shiftScript = newScript(takeSource), newScript(oneSource),
-		newScript(heldSource + shiftSource)
+	takeScript, placesScript   = newScript(placeSource + takeSource), newScript(placeSource + placesSource)
+	oneScript, shiftScript     = newScript(oneSource), newScript(heldSource + shiftSource)
 	grantScript, membersScript = newScript(heldSource + grantSource), newScript(membersSource)
 	reportScript, mendScript   = newScript(heldSource + reportSource), newScript(heldSource + mendSource)
 )

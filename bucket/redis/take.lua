@@ -11,6 +11,9 @@
 -- Answers the time; 1 if all are allowed, else 0; and for each bucket 1 if its units fit, plus 2 if those of its shadows do, its debt and its
 -- stamp. Or, if a bucket was left under another limit, the time, -1, and the number and the value of each such bucket; nothing is done then.
 --
+-- A bucket of places among the requests under way has a drain of 0. Its tick is for how many seconds a place is kept, and the bytes behind the numbers name
+-- the place that is taken; what is answered in the place of its debt is how many are.
+--
 -- Where the clock was set back, a bucket goes on from now, and one that cannot be read stands as '!': see held.lua.
 local decode, encode, call, floor, ceil, sub = struct.unpack, struct.pack, redis.call, math.floor, math.ceil, string.sub
 
@@ -48,10 +51,13 @@ for i = 1, n do
     now = at
     answer[1] = now
   end
-  local shape, held, told = sub(ARGV[i], rest), redis.pcall('GET', KEYS[i]), ARGV[n + i]
+  local shape, told = sub(ARGV[i], rest), ARGV[n + i]
+  local held = drain > 0 and redis.pcall('GET', KEYS[i])
   if type(held) == 'table' or held == '' then held = '!' end
   local debt, stamp = 0, 0
-  if told and told ~= '' and sub(told, 17) == (held or '') then
+  if drain == 0 then
+    debt = taken(KEYS[i], now)
+  elseif told and told ~= '' and sub(told, 17) == (held or '') then
     debt, stamp = decode('<dd', told)
   else
     local known = held and sub(held, 15) == shape
@@ -87,7 +93,9 @@ for i = 1, n do
   if all and units > 0 then
     d = d + units
     answer[a + 1], answer[a + 2] = d, s
-    if charge and timed then
+    if charge and drain == 0 then
+      occupy(KEYS[i], shape, now, tick, timed)
+    elseif charge and timed then
       -- Full then, and forgotten; the millisecond on top is for what is rounded here. As for the bound, see held.lua.
       call('SET', KEYS[i], encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) / 1000) + 1))
     elseif charge then

@@ -106,6 +106,7 @@ func (s *Store) askOne(within, ctx context.Context, now int64, p *inquiry) {
 		return
 	}
 	unasked(p.outs)
+	s.owePlaces(now, p.takes) // they may have been taken
 	p.via.failed = p.via.probe
 	if ctx.Err() == nil { // else the client has left, which says nothing about the store
 		s.answered(now, p.via.server, p.via.route, p.err)

@@ -16,7 +16,8 @@ import (
 // What was admitted of a limit of scope sync and is not reported yet is charged afterwards, also to
 // a bucket that was filled; this replica hears of the change at once, and others within about a
 // second. Of a bucket of scope gossip others hear what is added; what is given back here they keep
-// charged until it has drained.
+// charged until it has drained. Places among the requests under way are changed before all others,
+// many at a time; one that cannot be given back now is given back as soon as the store answers.
 //
 // After an error nothing local was changed.
 func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
@@ -24,8 +25,11 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 		return fmt.Errorf("there is room for %d results, want %d", len(moved), len(changes))
 	}
 	clear(moved[:len(changes)])
+	if err := s.correctPlaces(ctx, now, changes, moved); err != nil {
+		return err
+	}
 	for i := range changes {
-		if changes[i].Reach.Scope().Shared() {
+		if changes[i].Reach.Scope().Shared() && changes[i].Place == 0 {
 			if err := s.correctShared(ctx, now, changes[i:i+1], moved[i:i+1]); err != nil {
 				return err
 			}

@@ -18,6 +18,8 @@ const (
 	denialPlaces = 1 << 14
 	denialLocks  = 64
 	longest      = int64(time.Second)
+	// of places among the requests under way, which others give back as often as they take some
+	longestPlace = int64(100 * time.Millisecond)
 )
 
 // denials remembers who was denied: one bucket a place, the last one to come. What is forgotten costs a message.
@@ -50,13 +52,17 @@ func (d *denials) note(now int64, t *bucket.Take, o *bucket.Outcome) {
 	if o.RetryAfter <= 0 || t.MaxWait != 0 { // what would have to wait too long is another question
 		return
 	}
+	most := longest
+	if t.Place != 0 {
+		most = longestPlace
+	}
 	sh, at := d.shard(t.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.places == nil {
 		sh.places = make([]denial, denialPlaces/denialLocks)
 	}
-	sh.places[at] = denial{t.Key, t.Shape, t.Cost, now, now + min(int64(o.RetryAfter), longest), *o}
+	sh.places[at] = denial{t.Key, t.Shape, t.Cost, now, now + min(int64(o.RetryAfter), most), *o}
 }
 
 // find reports what is known of a take: that it is denied.
@@ -75,7 +81,9 @@ func (d *denials) find(now int64, t *bucket.Take) (o bucket.Outcome, denied bool
 	if !possible || t.Cost > t.Shape.Burst() {
 		return o, false // never, which is for the store to say
 	}
-	o = p.out
+	if o = p.out; t.Place != 0 {
+		return o, true
+	}
 	passed := time.Duration(now - p.since)
 	o.RetryAfter = max(0, o.RetryAfter-passed)
 	o.RetryAfter += min(t.Shape.TimeToFull(units), math.MaxInt64-o.RetryAfter)

@@ -21,6 +21,9 @@ type outage struct {
 
 	mu    sync.Mutex
 	usage map[key.Key]*used // guarded by mu; what was admitted of each bucket, nil once that is being charged
+	// guarded by mu; places among the requests under way of those that were admitted by a share, with the buckets
+	// that they are of
+	places map[uint32]bucket.Take
 }
 
 // used is what was admitted of a bucket that nobody could ask.
@@ -32,7 +35,7 @@ type used struct {
 
 // newOutage begins one.
 func (s *Store) newOutage(now int64) *outage {
-	return &outage{since: now, replicas: s.splits.now(), usage: map[key.Key]*used{}}
+	return &outage{since: now, replicas: s.splits.now(), usage: map[key.Key]*used{}, places: map[uint32]bucket.Take{}}
 }
 
 // answered notes how a server of the shared store answered.
@@ -46,6 +49,9 @@ func (s *Store) answered(now int64, server int, way route, err error) {
 		how = nothing
 	case err != nil:
 		how = badly
+	}
+	if err == nil {
+		s.returnPlaces(now)
 	}
 	switch turn, over := s.breaker(server).answered(now, way, how); turn {
 	case opened:
@@ -63,6 +69,10 @@ var spent = rate.Past{Spent: true}
 // fallBack makes t a take from the local bucket with a share of the limit. It is another one for every outage.
 func (s *Store) fallBack(t *bucket.Take, o *outage) {
 	t.Key = key.Key{Hi: mix(t.Key.Hi ^ uint64(o.since)), Lo: mix(t.Key.Lo + uint64(o.since))}
+	if t.Place != 0 {
+		t.Shape, t.Since, t.Before = placesShare(t.Shape, o.replicas), 0, nil
+		return
+	}
 	t.Shape, t.Since, t.Before = s.splits.parts.part(t.Shape, o.replicas).shape, o.since, &spent
 }
 
@@ -91,6 +101,10 @@ func (s *Store) useOne(now int64, t *bucket.Take, o *outage) {
 		o.opened.Add(1)
 	}
 	if t.Cost <= 0 {
+		return
+	}
+	if t.Place != 0 {
+		s.usePlace(t, o)
 		return
 	}
 	u := o.usage[t.Key]

@@ -107,6 +107,7 @@ type Store struct {
 	splits  splits
 	lanes   freeParts
 	denials denials
+	owed    owedPlaces
 	vary    func(n int64) int64
 
 	breakers [MaxServers]atomic.Pointer[breaker] // by server; nil for those that were never needed

@@ -26,11 +26,31 @@ type Engine struct {
 	lua     *lua.LState
 }
 
-// value is what is kept under a name: a text or a hash.
+// value is what is kept under a name: a text, a hash or a sorted set.
 type value struct {
 	text    string
 	hash    map[string]string
+	scores  map[string]int64
 	expires int64 // in Unix milliseconds; 0 for never
+}
+
+// kind is by which letter its own commands begin, 0 if by none of a kind.
+func (v value) kind() byte {
+	switch {
+	case v.hash != nil:
+		return 'H'
+	case v.scores != nil:
+		return 'Z'
+	}
+	return 0
+}
+
+// kindOf is what kind of value a command is for.
+func kindOf(command string) byte {
+	if command[0] == 'H' || command[0] == 'Z' {
+		return command[0]
+	}
+	return 0
 }
 
 // NewEngine returns an empty server with a clock.
@@ -187,9 +207,12 @@ func (e *Engine) do(words []string) (lua.LValue, error) {
 		delete(e.data, name)
 		held, ok = value{}, false
 	}
-	if ok && (held.hash != nil) != (words[0][0] == 'H') && words[0] != "SET" && words[0] != "DEL" &&
+	if ok && held.kind() != kindOf(words[0]) && words[0] != "SET" && words[0] != "DEL" &&
 		words[0] != "PEXPIRE" {
 		return nil, errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
+	}
+	if kindOf(words[0]) == 'Z' {
+		return e.doSorted(words, held)
 	}
 	switch words[0] {
 	case "GET":

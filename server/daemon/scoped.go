@@ -69,6 +69,9 @@ func keeps(c config.Store) func(rate.Shape) error {
 		return buckets.Throttles
 	}
 	return func(sh rate.Shape) error {
+		if sh.Algorithm == rate.SlidingLog {
+			return nil // of requests under way, which the store counts one by one
+		}
 		_, rest, _ := sh.SetAside(c.LeaseFree, 1)
 		_, err := buckets.Coarsen(sh)
 		_, beside := buckets.Coarsen(rest)
