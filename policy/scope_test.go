@@ -13,7 +13,6 @@ import (
 
 // Which scopes a limit can have, and what is said of the others.
 func TestScopes(t *testing.T) {
-	atOnce := policy.SubjectIP.Counting(policy.CountsUnderWay)
 	tooLarge := func(sh rate.Shape) error {
 		if sh.Burst() > 1000 {
 			return errors.New("the burst is too large")
@@ -68,19 +67,6 @@ func TestScopes(t *testing.T) {
 		"a window in parts": {policy.Rule{Scope: policy.Split, Algorithm: policy.SlidingLog},
 			policy.CompileOptions{},
 			`error: rules[0] (default): scope is "split", want "local", because a sliding_log`},
-		"places for all": {policy.Rule{Scope: policy.Strict, Subject: atOnce}, policy.CompileOptions{Shared: true}, ""},
-		"places by an algorithm": {policy.Rule{Scope: policy.Strict, Subject: atOnce, Algorithm: policy.Concurrency},
-			policy.CompileOptions{Shared: true}, ""},
-		"places without a store": {policy.Rule{Scope: policy.Strict, Subject: atOnce}, policy.CompileOptions{},
-			`warning: rules[0] (default, in_flight:ip): scope is "strict", want a store`},
-		"places held ahead": {policy.Rule{Scope: policy.Lease, Subject: atOnce}, policy.CompileOptions{Shared: true},
-			`error: rules[0] (default, in_flight:ip): scope is "lease", want "strict" or "local", because places that one gateway holds ahead of its requests would be denied to those of others`},
-		"places in parts": {policy.Rule{Scope: policy.Split, Subject: atOnce}, policy.CompileOptions{},
-			`error: rules[0] (default, in_flight:ip): scope is "split", want "strict" or "local", because requests that are under way at a gateway are not ended`},
-		"places by gossip": {policy.Rule{Scope: policy.Gossip, Subject: atOnce}, policy.CompileOptions{Gossips: true},
-			`error: rules[0] (default, in_flight:ip): scope is "gossip", want "strict" or "local", because gateways that tell each other afterwards`},
-		"places that are reported": {policy.Rule{Scope: policy.Sync, Subject: atOnce}, policy.CompileOptions{Shared: true},
-			`error: rules[0] (default, in_flight:ip): scope is "sync", want "strict" or "local", because gateways that tell the store afterwards`},
 		"what the store counts": {policy.Rule{Scope: policy.Lease, Burst: 1000},
 			policy.CompileOptions{Shared: true, Keeps: tooLarge}, ""},
 		"what the store does not count": {policy.Rule{Scope: policy.Lease, Burst: 1001},
@@ -101,6 +87,45 @@ func TestScopes(t *testing.T) {
 			}
 			if set != nil && set.Terms(0).Scope != c.rule.Scope && set.Terms(1).Scope != c.rule.Scope {
 				t.Errorf("no rule has scope %v", c.rule.Scope)
+			}
+		})
+	}
+}
+
+// Requests under way are counted here or in the store, and the other scopes say why not.
+func TestScopesOfPlaces(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope     policy.Scope
+		algorithm policy.Algorithm
+		o         policy.CompileOptions
+		wrong     string
+	}{
+		"here":            {policy.Local, 0, policy.CompileOptions{}, ""},
+		"in the store":    {policy.Strict, 0, policy.CompileOptions{Shared: true}, ""},
+		"by an algorithm": {policy.Strict, policy.Concurrency, policy.CompileOptions{Shared: true}, ""},
+		"without a store": {policy.Strict, 0, policy.CompileOptions{},
+			`warning: rules[2] (default, per in_flight:ip): scope is "strict", want a store`},
+		"a store that cannot": {policy.Strict, 0, policy.CompileOptions{Shared: true,
+			Keeps: func(rate.Shape) error { return errors.New("it has no room") }},
+			`error: rules[2] (default, per in_flight:ip): scope is "strict", want a limit that the shared store can count: it has no room`},
+		"held ahead": {policy.Lease, 0, policy.CompileOptions{Shared: true},
+			`error: rules[2] (default, per in_flight:ip): scope is "lease", want "strict" or "local", because places that one gateway holds ahead of its requests would be denied to those of others`},
+		"in parts": {policy.Split, 0, policy.CompileOptions{},
+			`error: rules[2] (default, per in_flight:ip): scope is "split", want "strict" or "local", because requests that are under way at a gateway are not ended when another joins`},
+		"told": {policy.Gossip, policy.Concurrency, policy.CompileOptions{Gossips: true},
+			`error: rules[2] (default, per in_flight:ip): scope is "gossip", want "strict" or "local", because gateways that tell each other afterwards`},
+		"reported": {policy.Sync, 0, policy.CompileOptions{Shared: true},
+			`error: rules[2] (default, per in_flight:ip): scope is "sync", want "strict" or "local", because gateways that tell the store afterwards`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
+				{Endpoint: policy.Default, Limit: 10, Subject: policy.SubjectIP},
+				{Endpoint: policy.UnknownEndpoint, Limit: 1},
+				{Endpoint: policy.Default, Limit: 3, Scope: c.scope, Algorithm: c.algorithm,
+					Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)},
+			}}, c.o)
+			if got := problems.String(); !strings.HasPrefix(got, c.wrong) || c.wrong == "" && got != "" {
+				t.Errorf("got %q, want %q", got, c.wrong)
 			}
 		})
 	}

@@ -50,10 +50,11 @@ func (s *Store) answered(now int64, server int, way route, err error) {
 	case err != nil:
 		how = badly
 	}
+	turn, over := s.breaker(server).answered(now, way, how)
 	if err == nil {
-		s.returnPlaces(now)
+		s.returnPlaces(now, turn == closed)
 	}
-	switch turn, over := s.breaker(server).answered(now, way, how); turn {
+	switch turn {
 	case opened:
 		s.counts.lost.Add(1)
 		s.tell(server, nil)

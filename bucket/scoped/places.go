@@ -61,21 +61,21 @@ func (s *Store) owePlaces(now int64, takes []bucket.Take) {
 	}
 }
 
-// returnPlaces gives back some of what is owed, in the background.
-func (s *Store) returnPlaces(now int64) {
+// returnPlaces gives back some of what is owed, in the background; at once if a server is back.
+func (s *Store) returnPlaces(now int64, back bool) {
 	if !s.owed.any.Load() {
 		return
 	}
-	if some := s.owed.some(now); len(some) > 0 {
+	if some := s.owed.some(now, back); len(some) > 0 {
 		s.background(func() { s.returnThese(now, some) })
 	}
 }
 
-// some takes those out that are to be given back next, if it is time for that.
-func (o *owedPlaces) some(now int64) []owedPlace {
+// some takes those out that are to be given back next, if it is time for that, or urgent.
+func (o *owedPlaces) some(now int64, urgent bool) []owedPlace {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now < o.again && o.again <= now+pauseOwed {
+	if !urgent && now < o.again && o.again <= now+pauseOwed {
 		return nil
 	}
 	o.again = now + pauseOwed

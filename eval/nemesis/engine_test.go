@@ -102,7 +102,29 @@ func TestEngineIsRedis(t *testing.T) {
 				Shadow: r.IntN(8) == 0,
 			}
 		}
-		switch r.IntN(6) {
+		place := func() (t bucket.Take) {
+			t = take(7 + uint64(r.IntN(2)))
+			t.Shape = rate.Shape{Drain: 9, Unit: 1, Capacity: 9, Tick: int64(time.Minute), Algorithm: rate.SlidingLog}
+			t.Place = 1 + uint32(r.IntN(20))
+			return t
+		}
+		switch r.IntN(7) {
+		case 6:
+			switch r.IntN(3) {
+			case 0:
+				takes := []bucket.Take{take(1), place()}
+				_, err = store.TryConsume(ctx, b.now*1000, takes, make([]bucket.Outcome, len(takes)))
+			default:
+				changes := make([]bucket.Change, 1+r.IntN(2))
+				for i := range changes {
+					of := place()
+					changes[i] = bucket.Change{Key: of.Key, Shape: of.Shape, Units: -1, Place: of.Place, Renew: r.IntN(2) == 0}
+					if r.IntN(20) == 0 {
+						changes[i].Place, changes[i].Renew = 0, false
+					}
+				}
+				err = store.Correct(ctx, b.now*1000, changes, make([]int64, len(changes)))
+			}
 		case 0, 1:
 			takes := []bucket.Take{take(1), take(2), take(3)}[:1+r.IntN(3)]
 			_, err = store.TryConsume(ctx, b.now*1000, takes, make([]bucket.Outcome, len(takes)))

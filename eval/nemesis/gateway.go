@@ -24,6 +24,7 @@ type gateway struct {
 	*headgate.Limiter
 
 	slot    int
+	places  *Places
 	clock   *clock
 	rules   *rules
 	leases  *lease.Store
@@ -87,6 +88,9 @@ func (g *gateway) load(limits []Limit, free int) {
 			Endpoint: bucketNames[i], Limit: l.Tokens, Per: l.Per, Burst: l.Burst, Scope: l.Scope, OnStoreLoss: l.Loss,
 		})
 	}
+	if g.places != nil {
+		doc.Rules = append(doc.Rules, g.places.rule())
+	}
 	set, problems := policy.Compile(doc, policy.CompileOptions{
 		Endpoints: endpoints, Shared: true, Free: free, Previous: g.rules.Set(), Now: time.Unix(0, g.clock.Now()),
 	})
@@ -108,7 +112,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 	limits, network := append([]Limit(nil), w.limits[slot]...), w.network
 	w.mu.Unlock()
 	chance := rand.New(rand.NewPCG(p.Seed, n))
-	g := &gateway{slot: slot, clock: &clock{offset}, ended: make(chan struct{})}
+	g := &gateway{slot: slot, places: p.Places, clock: &clock{offset}, ended: make(chan struct{})}
 	g.wire = &wire{world: w, chance: chance, network: network, cut: [2]bool{stranded, false}}
 	g.rules = &rules{clock: g.clock}
 
@@ -160,6 +164,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 // stop has a gateway say goodbye, or not.
 func (w *world) stop(g *gateway, goodbye bool) {
 	g.dead.Store(true)
+	w.died(g)
 	if goodbye {
 		within, cancel := context.WithTimeout(context.Background(), time.Second)
 		g.reports.Flush(within)

@@ -29,17 +29,24 @@ func run(t *testing.T, p *nemesis.Plan) (found []string) {
 }
 
 // Whatever is composed at random, what is published holds.
-func TestNemesis(t *testing.T) {
+func TestNemesis(t *testing.T) { runs(t, race.Fewer(uint64(32)), nemesis.Draw) }
+
+// Whatever is composed at random, no more requests are under way than may be, beyond what is published, and every place
+// comes back.
+func TestNemesisOfPlaces(t *testing.T) { runs(t, race.Fewer(uint64(12)), nemesis.DrawPlaces) }
+
+// runs runs the plans of some seeds, so many if no flag says how many.
+func runs(t *testing.T, some uint64, draw func(seed uint64) *nemesis.Plan) {
 	from, n := *first, *seeds
 	if *only != 0 {
 		from, n = *only, 1
 	}
 	if n == 0 {
-		n = race.Fewer(uint64(32))
+		n = some
 	}
 	failed := 0
 	for seed := from; seed < from+n; seed++ {
-		p := nemesis.Draw(seed)
+		p := draw(seed)
 		if *events != "" {
 			p = p.Keep(numbers(t, *events))
 		}

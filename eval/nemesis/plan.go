@@ -23,6 +23,7 @@ type Plan struct {
 	Crowd    float64        // requests a second of other clients; with them gateways remember a few buckets alone
 	Store    time.Duration  // what the store's clock is ahead of the world's
 	Events   []Event
+	Places   *Places // nil for none
 }
 
 // A request for /a takes from the first bucket and from the last, one for /b from the second and from the last.
@@ -127,6 +128,9 @@ func (p *Plan) String() string {
 	fmt.Fprintf(&b, "  requests for /a %+v, for /b %+v\n", p.Load[0], p.Load[1])
 	if p.Crowd > 0 {
 		fmt.Fprintf(&b, "  %.0f requests a second of other clients, and few buckets remembered\n", p.Crowd)
+	}
+	if p.Places != nil {
+		fmt.Fprintf(&b, "  requests under way: %+v\n", *p.Places)
 	}
 	for _, e := range p.Events {
 		fmt.Fprintf(&b, "  %v\n", e)

@@ -35,6 +35,10 @@ type world struct {
 	log    []admission   // guarded by mu
 	turns  []Turn        // guarded by mu
 
+	underWay underWay       // guarded by mu
+	exempt   map[int][]span // guarded by mu; of gateways by slot, see uncounted
+	chaos    time.Duration  // when events begin
+
 	gateways []*gateway // by slot, nil where there is none
 	limits   [][]Limit  // by slot
 	network  Network
@@ -58,6 +62,13 @@ func Run(p *Plan) []string {
 	w := begin(p)
 	var all sync.WaitGroup
 	end := w.now() + chaos
+	if w.chaos = w.now(); p.Places != nil {
+		w.underWay = underWay{at: map[*gateway]int64{}, without: map[*gateway]span{}}
+		w.exempt = map[int][]span{}
+		for slot := range p.Replicas + len(p.Events) {
+			w.exempt[slot] = w.uncounted(slot)
+		}
+	}
 	for _, e := range p.Events {
 		all.Go(func() { w.happen(e) })
 	}
@@ -71,7 +82,11 @@ func Run(p *Plan) []string {
 		all.Go(func() { w.parts(end) })
 	}
 	all.Wait()
-	w.judge()
+	if p.Places != nil {
+		w.judgePlaces()
+	} else {
+		w.judge()
+	}
 	w.close()
 	return w.found
 }
@@ -239,6 +254,7 @@ func (w *world) lost(g *gateway, is bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turns = append(w.turns, Turn{w.now(), g.slot, is})
+	w.goesWithout(g, is)
 	if n := g.wire.failures(); is && n < leastFailures {
 		w.breakLocked("liveness", "at %.3fs gateway %d has taken the store for lost after %d failures, want %d",
 			w.now().Seconds(), g.slot, n, leastFailures)
@@ -392,6 +408,10 @@ func (w *world) send(g *gateway, one request) {
 	}
 	w.mu.Unlock()
 	g.wire.awake()
+	if w.plan.Places != nil {
+		w.serve(g, one)
+		return
+	}
 	if hold == 0 || !one.reserved {
 		if d := g.Check(background, ask(client, targets[one.which], one.cost)); d.Allowed && !g.dead.Load() {
 			w.admitted(g, one.which, one.cost)
