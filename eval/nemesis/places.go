@@ -32,7 +32,7 @@ func DrawPlaces(seed uint64) *Plan {
 		Hold:  time.Duration((0.3 + 3*r.Float64()) * float64(limit) / asked * float64(time.Second)),
 	}
 	if r.IntN(3) == 0 { // some for longer than places are kept
-		p.Places.Hold = 4 * time.Second
+		p.Places.Hold, p.Places.Per = 10*time.Second, 5*time.Second
 	}
 	return p
 }
