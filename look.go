@@ -205,7 +205,8 @@ func (l *Limiter) Typed(m endpoint.Match, typed string) (identifier string, none
 
 // Envelope is what all replicas together admit at most from one bucket of a rule,
 // as policy.Set.Rule reports it, and how it is shared at this moment. A rule that
-// needs a shared store where there is none counts as a local one.
+// needs a shared store where there is none counts as a local one. Of requests
+// under way Burst is how many there are at once, and none come back by time.
 func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 	sharing := bucket.Sharing{Replicas: 1}
 	if s, ok := l.buckets.(bucket.Sharer); ok {
@@ -216,7 +217,11 @@ func (l *Limiter) Envelope(r policy.Rule) (bucket.Envelope, bucket.Sharing) {
 		scope = bucket.Local
 	}
 	limit := rate.Limit{Tokens: r.Limit, Per: max(r.Per, time.Second), Burst: r.Burst, Algorithm: r.Algorithm.Counts()}
-	return sharing.Envelope(limit, scope), sharing
+	e := sharing.Envelope(limit, scope)
+	if r.Algorithm == policy.Concurrency {
+		e.Tokens = 0
+	}
+	return e, sharing
 }
 
 // ReservesSlots reports whether callers who say how many requests wait have times reserved

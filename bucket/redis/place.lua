@@ -28,7 +28,7 @@ local function latest(bucket, now)
   end
   local last = tonumber(first[2] or 0)
   if not ahead(last, now) then return last end
-  local all, most = redis.call('ZRANGE', bucket, 0, -1, 'WITHSCORES'), 0
+  local all, most = redis.call('ZREVRANGE', bucket, 0, -1, 'WITHSCORES'), 0
   for i = 1, #all, 2 do
     local one = tonumber(all[i + 1])
     if ahead(one, now) then

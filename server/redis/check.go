@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -156,8 +157,17 @@ func (c *Client) checkScript(ctx context.Context, tag uint16) error {
 		ctx = within
 	}
 	// It is written, as requests do, and forgotten after a millisecond or two.
-	nobody := []bucket.Take{{Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: 1, Tick: 1000}, Cost: 1, Tag: tag}}
-	if _, err := store.TryConsume(ctx, 0, nobody, make([]bucket.Outcome, 1)); err != nil {
+	place := bucket.Take{Key: key.Key{Hi: 1}, Cost: 1, Tag: tag, Place: 1,
+		Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: 1, Tick: int64(time.Second), Algorithm: rate.SlidingLog}}
+	nobody := []bucket.Take{{Shape: rate.Shape{Drain: 1, Unit: 1, Capacity: 1, Tick: 1000}, Cost: 1, Tag: tag}, place}
+	_, err = store.TryConsume(ctx, 0, nobody, make([]bucket.Outcome, len(nobody)))
+	if err == nil {
+		given := bucket.Change{Key: place.Key, Shape: place.Shape, Tag: tag, Units: bucket.Fill}
+		back := given
+		back.Place, back.Units = place.Place, -1
+		err = store.Correct(ctx, 0, []bucket.Change{back, given}, make([]int64, 2))
+	}
+	if err != nil {
 		return fmt.Errorf("redis %s: it does not run the script that decides: %w",
 			strings.Join(c.options.Addresses, ", "), advise(err, c.options))
 	}
@@ -178,6 +188,10 @@ func (c *Client) checkThrottle(ctx context.Context) error {
 	return nil
 }
 
+// needed are the commands that a user of the store has to be allowed.
+const needed = "INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL, PEXPIRE, ZADD, ZCOUNT, ZREM, " +
+	"ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREVRANGE and ZSCORE"
+
 // advice is what to change when a server, or the way to it, says something. The first that fits is given.
 var advice = []struct{ said, change string }{
 	{"CL.THROTTLE", "want a Redis with the module redis-cell (MODULE LIST tells), Dragonfly, or store.kind: " +
@@ -186,11 +200,10 @@ var advice = []struct{ said, change string }{
 	{"NOAUTH", "the server wants a password, and none is configured: want store.password_file"},
 	{"access one of the keys",
 		"the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
-	{"NOPERM", "the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL " +
-		"and PEXPIRE; in a cluster CLUSTER SLOTS too"},
+	{"NOPERM", "the user needs the commands " + needed + "; in a cluster CLUSTER SLOTS too"},
 	{"unknown command 'SENTINEL'", "it is no sentinel: want the addresses of sentinels, or store.sentinel left out"},
 	{"can't run this command",
-		"the user needs the commands INFO, EVAL, EVALSHA, TIME, GET, SET, DEL, HGET, HGETALL, HSET, HDEL and PEXPIRE"},
+		"the user needs the commands " + needed},
 	{"can't access at least one of the keys",
 		"the user needs all keys that begin with the prefix: want ~PREFIX* in its ACL, or another store.prefix"},
 	{"out of range", "the server has no database of this number: want store.database below its setting databases"},

@@ -330,10 +330,12 @@ func writeEnvelopes(w io.Writer, x inspect.Explanation) {
 		if e == nil {
 			continue
 		}
-		text := fmt.Sprintf("  %s is %s: %d replicas together admit %d at once and %s", b.Rule, b.Scope, e.Replicas,
-			e.Burst, policy.Rule{Limit: e.Tokens, Per: e.Per}.Rate())
+		text := fmt.Sprintf("  %s is %s: %d replicas together admit %d at once", b.Rule, b.Scope, e.Replicas, e.Burst)
 		if e.Replicas == 1 {
 			text = strings.Replace(text, "1 replicas together admit", "1 replica admits", 1)
+		}
+		if e.Tokens > 0 {
+			text += " and " + policy.Rule{Limit: e.Tokens, Per: e.Per}.Rate()
 		}
 		if e.Excess > 0 {
 			text += fmt.Sprintf(", and %d more", e.Excess)
