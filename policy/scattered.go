@@ -10,7 +10,13 @@ func (c *review) checkScattered() {
 		return
 	}
 	c.ofAll(Warning, "scattered", "scope", text(Local.String()),
-		`"lease" or "strict", because each of k replicas admits the limit by itself`, c.isScattered)
+		`"lease" or "strict", because each of k replicas admits the limit by itself`,
+		func(r *Rule) bool { return c.isScattered(r) && !underWay(r) })
+	if !c.o.OneByOne {
+		c.ofAll(Warning, "scattered", "scope", text(Local.String()),
+			`"strict", because each of k replicas has as many under way as the limit says`,
+			func(r *Rule) bool { return c.isScattered(r) && underWay(r) })
+	}
 }
 
 // checkOneByOne says what is lost in a store that decides over one bucket at a time.
@@ -54,10 +60,17 @@ func (c *review) ofAll(severity Severity, code, field, value, want string, is fu
 // which count addresses or unknown endpoints, are well placed where requests
 // arrive.
 func (c *review) isScattered(r *Rule) bool {
-	guards := r.Subject == SubjectIP || r.Subject == SubjectSite || r.Endpoint == UnknownEndpoint
-	if r.Scope != Local || guards || r.Algorithm != TokenBucket && r.Algorithm != LeakyBucket {
+	subject, _ := r.Subject.Counts()
+	guards := subject == SubjectIP || subject == SubjectSite || r.Endpoint == UnknownEndpoint
+	if r.Scope != Local || guards || r.Algorithm != TokenBucket && r.Algorithm != LeakyBucket && !underWay(r) {
 		return false
 	}
 	expires := expiry(r.Expires)
 	return expires == 0 || expires > c.wall
+}
+
+// underWay reports whether r limits how many requests are under way.
+func underWay(r *Rule) bool {
+	_, what := r.Subject.Counts()
+	return what == CountsUnderWay
 }
