@@ -148,8 +148,10 @@ func TestPlacesAsATwin(t *testing.T) {
 func TestAPlaceThatIsAnothers(t *testing.T) {
 	server := redistest.Start(t)
 	conn := connect(t, server)
-	a, b := open(t, redis.Options{Server: conn, CallersClock: true}), open(t, redis.Options{Server: conn, CallersClock: true})
-	first, second := placed(t, 1, 1, 5*time.Second, 1), placed(t, 1, 1, 5*time.Second, 1) // each process numbers its own
+	a := open(t, redis.Options{Server: conn, CallersClock: true})
+	b := open(t, redis.Options{Server: conn, CallersClock: true})
+	// each process numbers its own
+	first, second := placed(t, 1, 1, 5*time.Second, 1), placed(t, 1, 1, 5*time.Second, 1)
 	if ok, _ := try(t, a, start, first); !ok {
 		t.Fatal("a free place is denied")
 	}
@@ -262,7 +264,8 @@ func TestPlacesBesideRates(t *testing.T) {
 		}
 	}
 	replace(t, store, 0, changed(placed(t, 2, 2, 30*time.Second, 1), false))
-	if ok, outs := try(t, store, 0, take(t, 1, limit, 2), placed(t, 2, 2, 30*time.Second, 7)); ok || outs[1].Remaining != 1 {
+	ok, outs := try(t, store, 0, take(t, 1, limit, 2), placed(t, 2, 2, 30*time.Second, 7))
+	if ok || outs[1].Remaining != 1 {
 		t.Errorf("%t, %+v, want a denial by the rate, which takes no place", ok, outs)
 	}
 	shadow := placed(t, 2, 2, 30*time.Second, 8)

@@ -128,7 +128,8 @@ func TestPlacesAreRenewedTogether(t *testing.T) {
 		}
 		all = append(all, change(of, start, true))
 	}
-	if err := stores[0].Correct(context.Background(), start+int64(20*time.Second), all, make([]int64, len(all))); err != nil {
+	err := stores[0].Correct(context.Background(), start+int64(20*time.Second), all, make([]int64, len(all)))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if wires[0].corrections != 1 {

@@ -118,7 +118,8 @@ func TestEngineIsRedis(t *testing.T) {
 				changes := make([]bucket.Change, 1+r.IntN(2))
 				for i := range changes {
 					of := place()
-					changes[i] = bucket.Change{Key: of.Key, Shape: of.Shape, Units: -1, Place: of.Place, Renew: r.IntN(2) == 0}
+					changes[i] = bucket.Change{Key: of.Key, Shape: of.Shape, Units: -1, Place: of.Place,
+						Renew: r.IntN(2) == 0}
 					if r.IntN(20) == 0 {
 						changes[i].Place, changes[i].Renew = 0, false
 					}

@@ -195,7 +195,8 @@ func (w *world) judgePlaces() {
 	w.mu.Lock()
 	for slot := range w.gateways {
 		if g := w.gateways[slot]; g != nil && w.underWay.at[g] != 0 {
-			w.breakLocked("liveness", "%d requests are under way at gateway %d when all have ended", w.underWay.at[g], slot)
+			w.breakLocked("liveness", "%d requests are under way at gateway %d when all have ended",
+				w.underWay.at[g], slot)
 		}
 	}
 	w.mu.Unlock()
