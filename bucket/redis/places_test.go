@@ -179,6 +179,28 @@ func TestAPlaceThatIsAnothers(t *testing.T) {
 	}
 }
 
+// A clock that is set back keeps no place for longer than it is taken for; one that is taken anew is none the worse.
+func TestPlacesWhenTheClockIsSetBack(t *testing.T) {
+	store := open(t, redis.Options{Server: connect(t, redistest.Start(t)), CallersClock: true})
+	const per = 5 * time.Second
+	first, second := placed(t, 1, 2, per, 1), placed(t, 1, 2, per, 2)
+	try(t, store, start, first)
+	try(t, store, start, second)
+	back := start - int64(time.Hour)
+	replace(t, store, back, changed(second, true)) // which finds the other one
+	for _, c := range []struct {
+		at   time.Duration
+		want bool
+	}{{time.Second, false}, {per, false}, {per + 11*time.Millisecond, true}} {
+		if ok, _ := try(t, store, back+int64(c.at), placed(t, 1, 2, per, 3)); ok != c.want {
+			t.Errorf("%v after the clock was set back: %t, want %t", c.at, ok, c.want)
+		}
+		if c.at == time.Second {
+			replace(t, store, back+int64(c.at), changed(second, true))
+		}
+	}
+}
+
 // By the server's clock: a set of places ends with the last of them, and operators empty one.
 func TestPlacesByTheServersClock(t *testing.T) {
 	server := redistest.Start(t)
