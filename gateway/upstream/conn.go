@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/silence"
 )
 
 // conn is a connection to a server. One request at a time uses it.
@@ -40,7 +42,7 @@ func newConn(c net.Conn, s *server) *conn {
 	}
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
-		made.plain = looks && made.raw != nil && made.secure == nil
+		made.plain = silence.Known && made.raw != nil && made.secure == nil
 	}
 	made.peek, made.turn.take = made.look, made.takeTurn
 	return made
@@ -89,17 +91,23 @@ func (c *conn) rest() (clean bool) {
 	return clean
 }
 
+// look is called by the runtime with the descriptor, which does not block.
+func (c *conn) look(fd uintptr) bool {
+	c.silent = silence.Of(fd)
+	return true
+}
+
 // quiet reports whether the server has neither closed an idle connection nor said anything, and whether the read
 // deadline is another one now: none. That must not be over when it is called.
 func (c *conn) quiet() (quiet, moved bool) {
-	if c.secure == nil && c.raw != nil && looks {
+	if c.secure == nil && c.raw != nil && silence.Known {
 		c.silent = false
 		return c.raw.Read(c.peek) == nil && c.silent, false
 	}
 	// There is no system call that only looks, and none that shows what TLS has decrypted, or read
 	// and not decrypted. What is read here ends the connection.
 	wait := time.Now().Add(time.Millisecond)
-	if c.raw != nil && looks {
+	if c.raw != nil && silence.Known {
 		wait = past
 	}
 	var one [1]byte
@@ -110,7 +118,7 @@ func (c *conn) quiet() (quiet, moved bool) {
 	if n > 0 || !isTimeout(err) || c.Conn.SetReadDeadline(time.Time{}) != nil {
 		return false, true
 	}
-	if c.raw != nil && looks {
+	if c.raw != nil && silence.Known {
 		c.silent = false
 		return c.raw.Read(c.peek) == nil && c.silent, true
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/silence"
 )
 
 // Options configures a Pool. Servers is required; every other zero value is a safe default.
@@ -466,7 +468,7 @@ func (p *Pool) sweepServerLocked(s *server, now time.Time) {
 	}
 	for i, c := range s.idle {
 		over := now.Sub(c.since) > p.o.IdleTimeout
-		if !over && looks && i >= s.seen && i < s.seen+sweepMost && c.SetReadDeadline(time.Time{}) == nil {
+		if !over && silence.Known && i >= s.seen && i < s.seen+sweepMost && c.SetReadDeadline(time.Time{}) == nil {
 			quiet, _ := c.quiet()
 			over = !quiet
 		}

@@ -1,4 +1,4 @@
-// Package collector sets how often the garbage collector of a gateway runs.
+// Package collector sets how often the garbage collector of a gateway runs, and gives back what it does not need.
 package collector
 
 import (

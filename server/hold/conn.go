@@ -219,6 +219,9 @@ func (c *conn) Close() error {
 	return err
 }
 
+// NetConn returns the connection that the listener under this one accepted, for those who wait for it to be readable.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite ends what is sent and goes on reading: without it an answer to a
 // request that was not read to its end is lost when the connection is closed.
 func (c *conn) CloseWrite() error {

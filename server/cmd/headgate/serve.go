@@ -76,6 +76,7 @@ func serve(cmd *cobra.Command, file string, complete func() (config.Config, erro
 		return err
 	}
 	started()
+	go collector.GiveBack(cmd.Context())
 	sayWhere(cmd.OutOrStdout(), c, d)
 	go func() {
 		for {

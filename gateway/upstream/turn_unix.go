@@ -2,17 +2,11 @@
 
 package upstream
 
-import "syscall"
+import (
+	"syscall"
 
-const looks = true // there is a call that reads nothing
-
-// look is called by the runtime with the descriptor, which does not block.
-func (c *conn) look(fd uintptr) bool {
-	var one [1]byte
-	_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK)
-	c.silent = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK
-	return true
-}
+	"github.com/headgate-io/headgate/internal/silence"
+)
 
 // takeTurn is called by the runtime as look is, and once more when there is something to read.
 func (c *conn) takeTurn(fd uintptr) bool {
@@ -20,7 +14,7 @@ func (c *conn) takeTurn(fd uintptr) bool {
 	if t.began {
 		return true
 	}
-	if c.look(fd); !c.silent {
+	if !silence.Of(fd) {
 		return true
 	}
 	t.began = true
