@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway/upstream"
+	"github.com/headgate-io/headgate/internal/values"
 )
 
 // crossing is a request on its way to the API, and its answer. It is used for one after the other: maps and buffers
@@ -26,6 +27,7 @@ type crossing struct {
 	out     http.Request
 	url     url.URL
 	text    []byte    // that is sent
+	head    string    // of the last answer: many are the same, byte by byte
 	said    [3]string // of the client
 	request upstream.Request
 	answer  upstream.Answer
@@ -43,6 +45,7 @@ var crossings = sync.Pool{New: func() any {
 const (
 	mostText   = 64 << 10 // bytes of it that are kept for the next request
 	mostFields = 64       // fields of its header
+	mostHead   = 4 << 10  // bytes of the head of an answer that are kept
 )
 
 // free forgets a request.
@@ -56,7 +59,7 @@ func (m *crossing) free() {
 		return
 	}
 	clear(header)
-	*m = crossing{out: http.Request{Header: header}, text: m.text[:0], answer: m.answer, tell: m.tell}
+	*m = crossing{out: http.Request{Header: header}, text: m.text[:0], head: m.head, answer: m.answer, tell: m.tell}
 	crossings.Put(m)
 }
 
@@ -315,15 +318,15 @@ func (m *crossing) interim(status int, text []byte, fields []upstream.Field) {
 	header := m.w.Header()
 	kept := maps.Clone(header)
 	clear(header)
-	addFields(header, string(text), fields)
+	addFields(header, string(text), fields, make([]string, len(fields)))
 	m.w.WriteHeader(status)
 	clear(header)
 	maps.Copy(header, kept)
 }
 
-// addFields adds what is not for this hop alone, and returns the lines that announce a trailer.
-func addFields(header http.Header, text string, fields []upstream.Field) (announced []string) {
-	values := make([]string, len(fields))
+// addFields adds what is not for this hop alone, with room for the values, and returns the lines that announce a
+// trailer.
+func addFields(header http.Header, text string, fields []upstream.Field, values []string) (announced []string) {
 	var named []string // by Connection
 	for _, f := range fields {
 		if name := f.Name(text); len(name) == len("Connection") && strings.EqualFold(name, "Connection") {
@@ -356,7 +359,14 @@ func addFields(header http.Header, text string, fields []upstream.Field) (announ
 // passAnswer passes on an answer whose head is here.
 func (g *gateway) passAnswer(w http.ResponseWriter, m *crossing) {
 	a, header := &m.answer, w.Header()
-	announced := announcedTrailer(addFields(header, string(a.Head), a.Fields))
+	room := values.Of(w)
+	if m.head != string(a.Head) {
+		m.head = room.Text(a.Head)
+	}
+	announced := announcedTrailer(addFields(header, m.head, a.Fields, room.List(len(a.Fields))))
+	if len(m.head) > mostHead {
+		m.head = ""
+	}
 	if len(announced) > 0 && a.Chunked() {
 		header.Add("Trailer", strings.Join(announced, ", "))
 	}

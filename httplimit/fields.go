@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/values"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -132,6 +134,11 @@ func (o *Options) Tell(rule policy.Rule, got *bucket.Outcome, divides string) To
 // SetFields sets the fields of a request that cost so many tokens: told has each limit that it met, and binding is the
 // place of the one that decided, or -1 if clients are not told of that one.
 func (o *Options) SetFields(header http.Header, told []Told, binding int, cost int64) {
+	o.setFields(nil, header, told, binding, cost)
+}
+
+// setFields is SetFields for the header of w, which may bring room for values; nil for none.
+func (o *Options) setFields(w http.ResponseWriter, header http.Header, told []Told, binding int, cost int64) {
 	if len(told) == 0 {
 		return
 	}
@@ -151,7 +158,7 @@ func (o *Options) SetFields(header http.Header, told []Told, binding int, cost i
 	case o.Draft >= Draft07:
 		o.setEarly(header, which, &told[binding])
 	default:
-		o.setRateLimit(header, which, cost)
+		o.setRateLimit(w, header, which, cost)
 	}
 	if o.Legacy != NoLegacy {
 		o.setLegacy(header, which, &told[binding])
@@ -159,7 +166,7 @@ func (o *Options) SetFields(header http.Header, told []Told, binding int, cost i
 }
 
 // setFields tells the client its budget.
-func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Decision) {
+func (h *handler) setFields(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
 	decided, limited := d.Binding()
 	if !limited {
 		return
@@ -178,7 +185,8 @@ func (h *handler) setFields(header http.Header, r *http.Request, d *headgate.Dec
 		}
 		told = append(told, t)
 	}
-	h.options.SetFields(header, told, binding, d.Cost)
+	header := w.Header()
+	h.options.setFields(w, header, told, binding, d.Cost)
 	if r.Header.Get("Origin") != "" {
 		header.Add(fieldExpose, h.exposed)
 	}
@@ -198,7 +206,7 @@ func (h *handler) shown(d *headgate.Decision, verdicts []headgate.Verdict, i int
 }
 
 // setRateLimit writes the fields of -08 and later.
-func (o *Options) setRateLimit(header http.Header, told []Told, cost int64) {
+func (o *Options) setRateLimit(w http.ResponseWriter, header http.Header, told []Told, cost int64) {
 	var quotaBuf, policyBuf [192]byte
 	quota, policies := quotaBuf[:0], policyBuf[:0]
 	var partitions []byte
@@ -217,13 +225,14 @@ func (o *Options) setRateLimit(header http.Header, told []Told, cost int64) {
 			partitions = append(partitions, t.rule.partition...)
 		}
 	}
-	// One allocation for both values' slices, one for each string; the policy
-	// of a single rule, which is most requests, is there already.
-	values := &[2]string{string(quota), told[0].rule.policy}
+	// The policy of a single rule, which is most requests, is there already.
+	room := values.Of(w)
+	list := room.List(2)
+	list[0], list[1] = room.Text(quota), told[0].rule.policy
 	if len(told) > 1 {
-		values[1] = string(policies)
+		list[1] = room.Text(policies)
 	}
-	header[fieldRateLimit], header[fieldPolicy] = values[0:1:1], values[1:2:2]
+	header[fieldRateLimit], header[fieldPolicy] = list[0:1:1], list[1:2:2]
 	if partitions != nil {
 		header[fieldPartition] = []string{string(partitions)}
 	}
@@ -299,7 +308,12 @@ type rendered struct {
 	policy    string // as an item of RateLimit-Policy
 	partition string // as an item of RateLimit-Partition
 	named     string // as a policy of WithPolicies
+
+	refused atomic.Pointer[around] // what its refusals say; nil until there was one
 }
+
+// around is what problem details say before and behind how long to wait.
+type around struct{ before, behind string }
 
 // render writes an item of RateLimit-Policy: name, q (quota), w (window in
 // seconds) and, where it differs from q, the burst, as a comment parameter

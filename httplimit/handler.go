@@ -287,7 +287,7 @@ func (h *handler) admit(w http.ResponseWriter, r *http.Request, request headgate
 // answer tells the client what was decided, and reports whether its request may be served.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, target string, d *headgate.Decision) bool {
 	h.tell(r, d)
-	h.setFields(w.Header(), r, d)
+	h.setFields(w, r, d)
 	if !d.Allowed {
 		h.refuse(w, r, target, d)
 	}

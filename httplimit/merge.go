@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate/internal/sfv"
+	"github.com/headgate-io/headgate/internal/values"
 )
 
 // maxFields is how many fields Options.names lists at most.
@@ -36,13 +38,18 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, target string) {
 		h.next(w, r, target)
 		return
 	}
-	m := &merging{ResponseWriter: w, h: h}
+	m := mergings.Get().(*merging)
+	*m = merging{ResponseWriter: w, h: h}
 	if m.remember() {
 		w = m
 	}
 	h.next(w, r, target)
 	m.merge() // of an answer without a body that nobody has begun
+	*m = merging{}
+	mergings.Put(m) // not after a panic, as somebody may hold it still
 }
+
+var mergings = sync.Pool{New: func() any { return new(merging) }}
 
 // remember notes what this door has set, and reports whether it has set anything.
 func (m *merging) remember() (set bool) {
@@ -54,6 +61,9 @@ func (m *merging) remember() (set bool) {
 	m.expose, m.wrote = slices.Contains(header[fieldExpose], m.h.exposed), !set
 	return set
 }
+
+// Values is room for those of the header.
+func (m *merging) Values() *values.Room { return values.Of(m.ResponseWriter) }
 
 // Unwrap is for http.ResponseController.
 func (m *merging) Unwrap() http.ResponseWriter { return m.ResponseWriter }

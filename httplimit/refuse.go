@@ -9,6 +9,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/internal/refusal"
+	"github.com/headgate-io/headgate/internal/values"
 	"github.com/headgate-io/headgate/rate"
 )
 
@@ -18,6 +19,10 @@ const noTarget = "The request target is neither a path that starts with / nor a 
 	"changed on its way."
 
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, d *headgate.Decision) {
+	if _, message := r.Body.(*replay); !message && h.options.Refuse == nil && refusal.Alone(d) {
+		h.refuseAlone(w, r, d)
+		return
+	}
 	why, header := refusal.Of(d), w.Header()
 	switch d.Reason {
 	case headgate.UnknownMethod:
@@ -52,7 +57,29 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 	problem.Write(w, r, why.Details)
 }
 
-// retryAfter writes a wait as Retry-After (RFC 9110 section 10.2.3) has it.
-func retryAfter(wait time.Duration) string {
-	return strconv.FormatInt(max(1, rate.Seconds(wait)), 10)
+// refuseAlone answers what one rule has denied, which is nearly all of a flood: what is the same each time is written
+// once for a rule.
+func (h *handler) refuseAlone(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
+	binding, _ := d.Binding()
+	rule := h.rules.Get(d.Policies(), binding.Rule, h.render)
+	says := rule.refused.Load()
+	if says == nil {
+		says = new(around)
+		says.before, says.behind = refusal.Around(d)
+		rule.refused.Store(says)
+	}
+	var buf [32]byte
+	room := values.Of(w)
+	w.Header()[fieldRetryAfter] = room.One(room.Text(appendRetryAfter(buf[:0], d.RetryAfter)))
+	wait := room.Text(refusal.AppendWait(buf[:0], d))
+	problem.Write(w, r, problem.Details{
+		Status: http.StatusTooManyRequests, JSON: [...]string{says.before, wait, says.behind},
+	})
 }
+
+// appendRetryAfter writes a wait as Retry-After (RFC 9110 section 10.2.3) has it.
+func appendRetryAfter(b []byte, wait time.Duration) []byte {
+	return strconv.AppendInt(b, max(1, rate.Seconds(wait)), 10)
+}
+
+func retryAfter(wait time.Duration) string { return string(appendRetryAfter(nil, wait)) }

@@ -5,7 +5,10 @@ package problem
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/headgate-io/headgate/internal/values"
 )
 
 // Types registered for quotas by draft-ietf-httpapi-ratelimit-headers-10 §7.
@@ -26,6 +29,9 @@ type Details struct {
 	Detail   string
 	Violated []string // names of the violated policies
 
+	// JSON, if it begins, is what AppendJSON writes, in parts.
+	JSON [3]string
+
 	// Body, if there is one, is sent in the place of problem details, as ContentType.
 	Body        []byte
 	ContentType string
@@ -39,11 +45,20 @@ func Write(w http.ResponseWriter, r *http.Request, d Details) {
 	h := w.Header()
 	body := d.Body
 	if body == nil {
-		d.ContentType, body = MediaType, d.AppendJSON(make([]byte, 0, 512))
+		room := bodies.Get().(*[]byte)
+		defer bodies.Put(room)
+		d.ContentType, body = MediaType, d.AppendJSON((*room)[:0])
+		if *room = body; cap(body) > mostBody {
+			*room = nil
+		}
 	}
-	values := [...]string{d.ContentType, "no-store", "nosniff", strconv.Itoa(len(body))} // one allocation for all
+	var digits [20]byte
+	room := values.Of(w)
+	list := room.List(4)
+	list[0], list[1], list[2] = d.ContentType, "no-store", "nosniff"
+	list[3] = room.Text(strconv.AppendInt(digits[:0], int64(len(body)), 10))
 	for i, name := range [...]string{"Content-Type", "Cache-Control", "X-Content-Type-Options", "Content-Length"} {
-		h[name] = values[i : i+1 : i+1]
+		h[name] = list[i : i+1 : i+1]
 	}
 	w.WriteHeader(d.Status)
 	if r.Method != http.MethodHead {
@@ -52,9 +67,20 @@ func Write(w http.ResponseWriter, r *http.Request, d Details) {
 	}
 }
 
+// bodies are those of answers, while they are written.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
+const mostBody = 4 << 10 // bytes of one that are kept
+
 // AppendJSON appends d as Write sends it. It is encoding/json for this one shape: a flood of refusals is the
 // time when a limiter must be cheap.
 func (d Details) AppendJSON(b []byte) []byte {
+	if d.JSON[0] != "" {
+		for _, part := range d.JSON {
+			b = append(b, part...)
+		}
+		return b
+	}
 	if d.Type == "" {
 		d.Type = Blank
 	}
@@ -87,7 +113,12 @@ const hex = "0123456789abcdef"
 
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
-	for _, r := range s { // invalid UTF-8 arrives as utf8.RuneError
+	plain := 0
+	for plain < len(s) && s[plain] >= ' ' && s[plain] < utf8.RuneSelf && s[plain] != '"' && s[plain] != '\\' {
+		plain++
+	}
+	b = append(b, s[:plain]...)
+	for _, r := range s[plain:] { // invalid UTF-8 arrives as utf8.RuneError
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -98,7 +99,7 @@ func Of(d *headgate.Decision) Refusal {
 	switch {
 	case d.Reason == headgate.OverLimit:
 		r.RetryAfter = d.RetryAfter
-		r.Detail = overLimit(d)
+		r.Detail = overLimit(d, AppendWait(nil, d))
 		r.Violated = violated(d)
 	case d.Reason == headgate.InPenalty:
 		r.RetryAfter = d.RetryAfter
@@ -149,7 +150,7 @@ func (r *Refusal) asRuled(d *headgate.Decision) {
 
 // overLimit says in words which limit was met and how long it lasts. The
 // burst is named because "10/s let 15 through" is the commonest surprise.
-func overLimit(d *headgate.Decision) string {
+func overLimit(d *headgate.Decision, wait []byte) string {
 	v, ok := d.Binding()
 	if !ok {
 		return ""
@@ -160,8 +161,38 @@ func overLimit(d *headgate.Decision) string {
 	b = append(b, rule.Title()...)
 	b = append(append(b, ": "...), rule.Rate()...)
 	b = strconv.AppendInt(append(b, ", burst "...), rule.Burst, 10)
-	b = append(append(b, ". Retry in "...), d.RetryAfter.Round(time.Microsecond).String()...)
+	b = append(append(b, ". Retry in "...), wait...)
 	return string(append(b, '.'))
+}
+
+// AppendWait appends how long a request that is over a limit has to wait, as its refusal says it.
+func AppendWait(b []byte, d *headgate.Decision) []byte {
+	return append(b, d.RetryAfter.Round(time.Microsecond).String()...)
+}
+
+// Around is what problem details say before that wait and behind it of a decision that is Alone. Both are the same for
+// all of one rule.
+func Around(d *headgate.Decision) (before, behind string) {
+	const wait = "…" // which is in no title
+	r := Of(d)
+	r.Detail = overLimit(d, []byte(wait))
+	before, behind, _ = strings.Cut(string(r.AppendJSON(nil)), wait)
+	return before, behind
+}
+
+// Alone reports whether d is over the limit of one rule, which has no words of its own for it.
+func Alone(d *headgate.Decision) bool {
+	binding, ok := d.Binding()
+	if d.Reason != headgate.OverLimit || !ok || d.Policies().RefusalOf(binding.Rule) != nil {
+		return false
+	}
+	verdicts := d.Verdicts()
+	for i := range verdicts {
+		if v := &verdicts[i]; !v.Shadow && !v.Outcome.Allowed && v.Rule != binding.Rule {
+			return false
+		}
+	}
+	return true
 }
 
 // inPenalty says in words by which limit and for how long the caller is blocked. It is as precise
