@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"internal/livelog":   {},
 	"internal/siphash":   {},
 	"internal/steady":    {},
-	"internal/problem":   {},
+	"internal/problem":   {"internal/values"},
 	"internal/override":  {}, // which fields of a request ask for another target
 	"policy": {"endpoint", "rate", "internal/clip", "internal/edits", "internal/live",
 		"internal/steady"},
@@ -67,11 +67,13 @@ var allowed = map[string][]string{
 	"internal/refusal": {"", "identity", "internal/problem"},
 	"internal/sfv":     {}, // Lists of RFC 9651
 	"httplimit": {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule",
-		"internal/problem", "internal/refusal", "internal/sfv"},
-	"gateway/upstream": {}, // connections to the API: it knows neither limits nor net/http
+		"internal/problem", "internal/refusal", "internal/sfv", "internal/values"},
+	"gateway/upstream": {"internal/silence"}, // connections to the API: it knows neither limits nor net/http
 	"gateway": {"", "endpoint", "gateway/upstream", "httplimit", "internal/clip", "internal/override",
-		"internal/problem", "internal/refusal"},
-	"internal/conns": {},
+		"internal/problem", "internal/refusal", "internal/values"},
+	"internal/conns":   {},
+	"internal/values":  {}, // room for the header fields of answers
+	"internal/silence": {}, // whether the other side of a socket has said anything
 	"serve/resp":     {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
 	"serve/spoe":     {"internal/conns", "serve/decisions"},
 	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/perrule",

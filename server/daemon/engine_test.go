@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 )
@@ -92,6 +93,84 @@ func TestEnginesAnswerAlike(t *testing.T) {
 		conversation(t, p.gate, post)
 		if status := fmt.Sprint(conversation(t, p.gate, post)); !strings.Contains(status, "HTTP/1.1 429") {
 			t.Errorf("the second POST was answered %s, want 429", status)
+		}
+	}
+}
+
+// constantAPI is an API that allocates nothing for an answer.
+func constantAPI(t *testing.T) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	answer := []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for buf := make([]byte, 4<<10); ; {
+					if _, err := c.Read(buf); err != nil { // a head comes in one write
+						return
+					}
+					if _, err := c.Write(answer); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// In the steady state a request takes no allocation of its own, whether it is admitted or refused, with all that is on
+// by default. A 405 lists the methods that there are, and a 400 says what is wrong with the target.
+func TestRequestsAllocateNothing(t *testing.T) {
+	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 30},
+		{Endpoint: "POST /v1/items", Limit: 1, Per: time.Hour}}, func(c *config.Config) {
+		c.Engine, c.Upstream = "fast", constantAPI(t)
+	})
+	c, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	buf := make([]byte, 4<<10)
+	for _, k := range []struct {
+		name, line, status string
+		most               float64
+	}{
+		{"admitted", "GET /v1/items/1", "200", 0}, {"over a limit", "POST /v1/items", "429", 0},
+		{"no endpoint", "GET /nowhere", "404", 0}, {"no method", "DELETE /v1/items/1", "405", 5},
+		{"no target", "GET /../a", "400", 1},
+	} {
+		text := []byte(k.line + " HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
+		status := ""
+		ask := func() {
+			if _, err := c.Write(text); err != nil {
+				t.Fatal(err)
+			}
+			n, err := c.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(buf[9:12]) != k.status {
+				status = string(buf[:n])
+			}
+		}
+		ask() // is admitted where one is
+		status = ""
+		each := testing.AllocsPerRun(2000, ask)
+		if status != "" {
+			t.Errorf("%s: %q, want %s", k.name, status, k.status)
+		}
+		if each > k.most && !race.Enabled {
+			t.Errorf("%s: %v allocations, want %v", k.name, each, k.most)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/values"
 )
 
 const (
@@ -23,6 +25,7 @@ const (
 type answer struct {
 	c      *conn
 	header http.Header
+	room   *values.Room
 	toHEAD bool
 
 	out      []byte // to be sent: in small, or in large
@@ -45,14 +48,18 @@ func (a *answer) begin(c *conn, toHEAD, closes bool) {
 	if len(a.header) > 0 {
 		clear(a.header)
 	}
+	a.room.Reset()
 	*a = answer{
-		c: c, header: a.header, toHEAD: toHEAD, closes: closes, length: -1, small: a.small, out: a.small[:0],
-		held: a.held[:0], names: a.names[:0],
+		c: c, header: a.header, room: a.room, toHEAD: toHEAD, closes: closes, length: -1, small: a.small,
+		out: a.small[:0], held: a.held[:0], names: a.names[:0],
 	}
 }
 
 // Header is what WriteHeader sends.
 func (a *answer) Header() http.Header { return a.header }
+
+// Values is room for those of the header.
+func (a *answer) Values() *values.Room { return a.room }
 
 // WriteHeader begins the answer; one of 1xx is sent at once, and another one follows.
 func (a *answer) WriteHeader(status int) {
@@ -162,15 +169,13 @@ func (a *answer) field(name, value string) {
 	}
 	a.out = append(append(a.out, name...), ": "...)
 	value = textproto.TrimString(value)
-	from := len(a.out)
-	a.out = append(a.out, value...)
-	for i, c := range a.out[from:] {
-		if c == '\r' || c == '\n' {
-			a.out[from+i] = ' '
-		}
+	if strings.IndexByte(value, '\n') >= 0 || strings.IndexByte(value, '\r') >= 0 {
+		value = lineEndsToBlanks.Replace(value)
 	}
-	a.out = append(a.out, "\r\n"...)
+	a.out = append(append(a.out, value...), "\r\n"...)
 }
+
+var lineEndsToBlanks = strings.NewReplacer("\r", " ", "\n", " ")
 
 // endHead frames the answer. first is how its body begins, and whole says that it is all of it.
 func (a *answer) endHead(first []byte, whole bool) {
@@ -322,10 +327,22 @@ func (a *answer) SetReadDeadline(t time.Time) error {
 	return a.c.net.SetReadDeadline(t)
 }
 
-// SetWriteDeadline bounds the sending of the answer.
+// SetWriteDeadline bounds the sending of the answer. To note a deadline for those who look after connections costs a
+// tenth of what it costs to set one, and nearly every answer is sent long before.
 func (a *answer) SetWriteDeadline(t time.Time) error {
-	a.c.deadline.Store(true)
-	return a.c.net.SetWriteDeadline(t)
+	c := a.c
+	left := time.Until(t)
+	if c.deadline.Load() || !t.IsZero() && left < scanEvery {
+		c.writeBy.Store(0)
+		c.deadline.Store(true)
+		return c.net.SetWriteDeadline(t)
+	}
+	by := int64(0)
+	if !t.IsZero() {
+		by = c.server.tick.Load() + ticks(left)
+	}
+	c.writeBy.Store(by)
+	return nil
 }
 
 // finish sends what is left, and reports whether another request may follow. whole says that all of the request's body

@@ -8,9 +8,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/headgate-io/headgate/internal/silence"
+	"github.com/headgate-io/headgate/internal/values"
 )
 
 // What a connection is waiting for, in the low bits of conn.phase. The tick at which the wait began stands above them.
@@ -18,27 +23,35 @@ const (
 	nothing  int64 = iota // it is told apart, or being closed
 	forHead               // the rest of a head, or the first one
 	forNext               // the next request
+	drowsy                // the same, and whoever looked asked for what the wait holds
+	resting               // the same, and the wait holds nothing
 	serving               // the answer of the handler
 	overdue               // whoever looked found the wait too long
 	tickBits = 3
+	kinds    = 1<<tickBits - 1
 )
 
 // conn is a connection that is served here.
 type conn struct {
-	*session
-	server *Server
-	net    net.Conn
-	given  bool // to net/http, which ends it
-	slot   int  // guarded by Server.mu
-	remote string
-	secure *tls.ConnectionState // nil without TLS
-	ctx    context.Context
-	cancel context.CancelFunc
-	phase  atomic.Int64
+	*session // nil while it rests
+	server   *Server
+	net      net.Conn
+	raw      syscall.RawConn // under net; nil where nobody can look
+	given    bool            // to net/http, which ends it
+	slot     int             // guarded by Server.mu
+	remote   string
+	secure   *tls.ConnectionState // nil without TLS
+	ctx      context.Context
+	cancel   context.CancelFunc
+	phase    atomic.Int64
 
 	owes     atomic.Bool // the body of the request was not read to its end
-	deadline atomic.Bool // somebody set one for reading since the request began
-	watch    watch
+	deadline atomic.Bool // somebody set one since the request began
+
+	writeBy atomic.Int64 // the tick by which the answer is to be sent; 0 if none is, below 0 if it was not
+
+	served atomic.Uint64 // requests
+	watch  watch
 }
 
 // session is what a connection needs for one request after the other, and the next connection after it.
@@ -58,25 +71,25 @@ type session struct {
 	least int // bytes that a request has at least: behind the first one net/http looks at fewer in no case
 }
 
+const leastNext = 4 // what least is behind the first request
+
 var sessions = sync.Pool{New: func() any {
 	return &session{
 		buf: make([]byte, maxHead), header: http.Header{},
-		answer: answer{header: http.Header{}, small: make([]byte, 0, smallOut)},
+		answer: answer{header: http.Header{}, room: new(values.Room), small: make([]byte, 0, smallOut)},
 	}
 }}
 
-// serve serves a connection until it ends or is handed over.
+// serve serves a connection until it ends, rests or is handed over.
 func (e *Server) serve(raw net.Conn) {
-	c := &conn{server: e, net: raw, session: sessions.Get().(*session)}
+	c := &conn{server: e, net: raw, raw: under(raw), session: sessions.Get().(*session)}
 	c.state(http.StateNew)
 	// Behind a balancer this waits for what names the client, and so would whoever looks after the connection.
 	c.remote = raw.RemoteAddr().String()
 	c.phase.Store(e.tick.Load()<<tickBits | forHead)
 	e.join(c)
-	defer func() {
-		e.recovered(c, recover())
-		c.close()
-	}()
+	rests := false
+	defer func() { c.end(rests, recover()) }()
 	if e.leaving.Load() {
 		return
 	}
@@ -88,20 +101,39 @@ func (e *Server) serve(raw net.Conn) {
 		return
 	}
 	c.least = 1
+	rests = c.requests()
+}
+
+// requests serves one request after the other, and reports whether the connection rests then.
+func (c *conn) requests() (rests bool) {
 	c.blank = new(http.Request).WithContext(c.ctx)
 	for {
-		switch v := c.readHead(); v {
+		switch c.readHead() {
 		case plain:
 			if !c.serveOne() {
-				return
+				return false
 			}
 		case other:
 			c.handOver()
-			return
+			return false
+		case later:
+			c.session.free()
+			c.session = nil
+			return true
 		default:
-			return
+			return false
 		}
 	}
+}
+
+// end is what comes after requests; err is what the handler panicked with.
+func (c *conn) end(rests bool, err any) {
+	if rests {
+		go c.rest() // whose stack never grew
+		return
+	}
+	c.server.recovered(c, err)
+	c.close()
 }
 
 // handshake speaks TLS, and reports whether what comes behind is HTTP/1.1. Everything else is handed over.
@@ -114,7 +146,7 @@ func (c *conn) handshake(secure *tls.Conn) bool {
 			return true
 		}
 	}
-	if c.phase.Swap(nothing)&(1<<tickBits-1) != overdue {
+	if c.phase.Swap(nothing)&kinds != overdue {
 		c.give(c.net) // which finds the handshake done, or failed
 	}
 	return false
@@ -138,10 +170,9 @@ func (c *conn) close() {
 	}
 	c.server.leave(c)
 	c.watch.wait()
-	if c.owes.Load() {
-		return // its handler panicked, and somebody may still read into it
+	if c.session != nil && !c.owes.Load() { // else its handler panicked, and somebody may still read into it
+		c.session.free()
 	}
-	c.session.free()
 }
 
 // free keeps what is not large for another connection.
@@ -149,20 +180,21 @@ func (s *session) free() {
 	clear(s.header)
 	clear(s.values)
 	clear(s.answer.header)
+	s.answer.room.Clear()
 	clear(s.head.fields)
 	s.head = head{fields: s.head.fields[:0], marks: s.head.marks[:0]}
 	s.blank, s.target, s.r, s.w, s.least = nil, "", 0, 0, 0
 	s.request, s.url, s.parsed = http.Request{}, url.URL{}, url.URL{}
-	s.answer = answer{header: s.answer.header, small: s.answer.small, held: s.answer.held[:0]}
+	s.answer = answer{header: s.answer.header, room: s.answer.room, small: s.answer.small, held: s.answer.held[:0]}
 	sessions.Put(s)
 }
 
 // readHead reads until a head is whole, or not plain. It is incomplete if the client left, was too slow, or is not
-// waited for any more.
+// waited for any more, and later if nothing has come for a while.
 func (c *conn) readHead() verdict {
 	for {
 		if c.w-c.r >= c.least {
-			if c.phase.Load()&(1<<tickBits-1) == forNext {
+			if k := c.phase.Load() & kinds; k == forNext || k == drowsy {
 				c.enter(forHead)
 			}
 			v := c.head.read(c.buf[c.r:c.w])
@@ -182,6 +214,9 @@ func (c *conn) readHead() verdict {
 		c.w += n
 		switch {
 		case n > 0 || err == nil:
+		case c.w == 0 && c.wakes(err, resting):
+			return later
+		case c.w > 0 && c.wakes(err, forNext):
 		case err == io.EOF && c.w >= c.least && c.leavePhase():
 			return other // for an answer that says so
 		default:
@@ -194,8 +229,12 @@ func (c *conn) readHead() verdict {
 func (c *conn) enter(kind int64) {
 	for {
 		was := c.phase.Load()
-		if was&(1<<tickBits-1) == overdue {
+		switch was & kinds {
+		case overdue:
 			return // it stays so, and the next Read fails
+		case drowsy:
+			c.wakes(os.ErrDeadlineExceeded, forNext)
+			continue
 		}
 		if c.phase.CompareAndSwap(was, c.server.tick.Load()<<tickBits|kind) {
 			return
@@ -206,53 +245,141 @@ func (c *conn) enter(kind int64) {
 // leavePhase ends a wait, and reports false if it was found too long.
 func (c *conn) leavePhase() bool {
 	was := c.phase.Swap(c.server.tick.Load()<<tickBits | serving)
-	return was&(1<<tickBits-1) != overdue
+	return was&kinds != overdue
+}
+
+// wakes reports whether err is that somebody has asked for what the connection holds while it waits. The wait goes on
+// as kind, since when it began, and nothing bounds it any more but those who look.
+func (c *conn) wakes(err error, kind int64) bool {
+	if c.phase.Load()&kinds != drowsy || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	c.server.mu.Lock() // until the deadline that woke it is set
+	defer c.server.mu.Unlock()
+	was := c.phase.Load()
+	if was&kinds != drowsy {
+		return false // it was too long as well
+	}
+	_ = c.net.SetReadDeadline(time.Time{})
+	c.phase.Store(was&^kinds | kind)
+	return true
+}
+
+// rest waits for the next request with no more than it takes to wait: neither a buffer nor a stack that handlers grew.
+func (c *conn) rest() {
+	if c.readable() {
+		c.again()
+		return
+	}
+	c.close()
+}
+
+// readable waits until there is something to read, or the end, and reports false if that is not waited for any more.
+func (c *conn) readable() bool {
+	looked := false
+	return c.raw.Read(func(fd uintptr) bool {
+		// What came before is not told again, so it is looked for first. What comes later is.
+		if looked {
+			return true
+		}
+		looked = true
+		return !silence.Of(fd)
+	}) == nil
+}
+
+// again serves a connection that rested.
+func (c *conn) again() {
+	c.session = sessions.Get().(*session)
+	c.least = leastNext
+	rests := false
+	defer func() { c.end(rests, recover()) }()
+	for was := c.phase.Load(); was&kinds == resting; was = c.phase.Load() {
+		c.phase.CompareAndSwap(was, was&^kinds|forNext)
+	}
+	rests = c.requests()
+}
+
+// under returns the socket of a connection, if one can look at it.
+func under(c net.Conn) syscall.RawConn {
+	for silence.Known {
+		switch at := c.(type) {
+		case syscall.Conn:
+			raw, err := at.SyscallConn()
+			if err != nil {
+				return nil
+			}
+			return raw
+		case interface{ NetConn() net.Conn }:
+			c = at.NetConn()
+		default:
+			return nil
+		}
+	}
+	return nil
 }
 
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
+const notSent = -1 // in conn.writeBy
+
 // look is called twice a second, with the lock of the Server held.
 func (c *conn) look(now, head, idle int64) {
+	if by := c.writeBy.Load(); by > 0 && now >= by && c.writeBy.CompareAndSwap(by, notSent) {
+		_ = c.net.SetWriteDeadline(past)
+	}
 	was := c.phase.Load()
-	most := int64(0)
-	switch was & (1<<tickBits - 1) {
+	since, most := now-was>>tickBits, int64(0) // below 0 if it was stored a newer tick meanwhile
+	switch was & kinds {
 	case forHead:
 		most = head
-	case forNext:
+	case forNext, drowsy, resting:
 		most = idle
 	case serving:
-		if now-was>>tickBits > 1 && !c.owes.Load() {
+		if since > 1 && !c.owes.Load() {
 			c.watch.begin(c, was)
 		}
 		return
 	default:
 		return
 	}
-	// A connection that was stored a newer tick meanwhile is below 0 here.
-	if most > 0 && now-was>>tickBits >= most {
+	if most > 0 && since >= most {
 		c.overdue(was)
+		return
+	}
+	if was&kinds == forNext && since >= c.server.restAfter && c.raw != nil && c.server.wake > 0 &&
+		c.phase.CompareAndSwap(was, was&^kinds|drowsy) {
+		c.server.wake--
+		_ = c.net.SetReadDeadline(past)
 	}
 }
 
-// overdue ends a wait that is still the one that was seen.
-func (c *conn) overdue(was int64) {
-	if c.phase.CompareAndSwap(was, overdue) {
+// overdue ends a wait, and reports false if it is not the one any more that was seen.
+func (c *conn) overdue(was int64) bool {
+	seen := c.phase.CompareAndSwap(was, overdue)
+	if seen {
 		_ = c.net.SetDeadline(past)
 	}
+	return seen
 }
 
 // endIdle ends a connection that waits for a request; it is called while the Server ends. One on which nothing came
 // yet has a moment, since its request may be on its way.
 func (c *conn) endIdle() {
-	if was := c.phase.Load(); was&(1<<tickBits-1) == forNext {
-		c.overdue(was)
+	for {
+		switch was := c.phase.Load(); was & kinds {
+		case forNext, drowsy, resting:
+			if !c.overdue(was) {
+				continue
+			}
+		}
+		return
 	}
 }
 
 // serveOne serves the request whose head was read, and reports whether another one may follow.
 func (c *conn) serveOne() (more bool) {
-	c.server.plain.Add(1)
+	c.served.Add(1)
 	h := &c.head
 	if h.target != c.target || c.target == "" {
 		if !readTarget(&c.parsed, h.target) {
@@ -262,7 +389,7 @@ func (c *conn) serveOne() (more bool) {
 		c.target = h.target
 	}
 	c.r += h.size
-	c.least = 4
+	c.least = leastNext
 	r := &c.request
 	*r = *c.blank
 	c.url = c.parsed
@@ -287,6 +414,10 @@ func (c *conn) serveOne() (more bool) {
 			c.closeGently()
 		}
 		return false
+	}
+	if c.writeBy.Load() != 0 && c.writeBy.Swap(0) == notSent {
+		c.server.looked()
+		c.deadline.Store(true)
 	}
 	if c.deadline.Load() {
 		c.deadline.Store(false)

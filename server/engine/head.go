@@ -19,6 +19,7 @@ const (
 	incomplete verdict = iota // plain so far
 	plain                     // a whole head
 	other                     // for net/http, which sees the same bytes
+	later                     // nothing has come for a while
 )
 
 // head is what was read of the head of a request. Texts are parts of one copy of it.

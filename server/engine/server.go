@@ -17,6 +17,13 @@ const forFirst = 5 * time.Second
 // scanEvery is the time between two looks at who waits for too long.
 const scanEvery = 500 * time.Millisecond
 
+// A connection on which nothing has come for some ticks gives back what it holds, for which it has to wake up. So many
+// do at a time, as others wait meanwhile.
+const (
+	restAfter = 2    // ticks, so that it is half a second at least
+	mostWake  = 4096 // between two looks
+)
+
 // Server serves the connections of a listener. Its deadlines, its handler, its log, and who is told of the states of
 // connections are those of the net/http server, which also serves what is not plain.
 type Server struct {
@@ -27,11 +34,15 @@ type Server struct {
 	leaving atomic.Bool
 	date    atomic.Pointer[date]
 
-	plain, handed atomic.Uint64 // requests, and connections
+	handed atomic.Uint64 // connections
+
+	restAfter int64 // ticks
 
 	mu       sync.Mutex
+	wake     int           // guarded by mu: how many more may wake up before the next look
 	listener net.Listener  // guarded by mu
 	conns    []*conn       // guarded by mu
+	served   uint64        // guarded by mu: requests of connections that have left
 	empty    chan struct{} // guarded by mu: closed when the last one has left; nil while nobody waits
 	others   handover
 	done     chan struct{}
@@ -48,7 +59,7 @@ type Stats struct {
 func New(s *http.Server) *Server {
 	e := &Server{
 		http: s, base: context.WithValue(context.Background(), http.ServerContextKey, s),
-		done: make(chan struct{}),
+		done: make(chan struct{}), restAfter: restAfter,
 	}
 	e.others = handover{conns: make(chan net.Conn), done: make(chan struct{})}
 	e.tick.Store(1)
@@ -56,7 +67,15 @@ func New(s *http.Server) *Server {
 }
 
 // Stats reports what the Server did.
-func (e *Server) Stats() Stats { return Stats{Plain: e.plain.Load(), Handed: e.handed.Load()} }
+func (e *Server) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Stats{Plain: e.served, Handed: e.handed.Load()}
+	for _, c := range e.conns {
+		s.Plain += c.served.Load() // each counts its own, as a counter of all would be written by all processors
+	}
+	return s
+}
 
 // Serve accepts connections of l until Shutdown or Close, when it returns http.ErrServerClosed.
 func (e *Server) Serve(l net.Listener) error {
@@ -168,6 +187,7 @@ func (e *Server) join(c *conn) {
 func (e *Server) leave(c *conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.served += c.served.Load()
 	last := len(e.conns) - 1
 	e.conns[c.slot] = e.conns[last]
 	e.conns[c.slot].slot = c.slot
@@ -200,10 +220,17 @@ func (e *Server) look() int {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.wake = mostWake
 	for _, c := range e.conns {
 		c.look(now, head, idle)
 	}
 	return len(e.conns)
+}
+
+// looked waits until nobody looks after connections.
+func (e *Server) looked() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 }
 
 // ticks is how many must pass so that d has passed at least; 0 if it never does.
