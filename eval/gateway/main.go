@@ -1,14 +1,16 @@
 // Command gateway measures what a request costs that goes through a gateway, in processor time of the process
 // that passes it on or refuses it, beside other proxies that limit, and writes the page about it.
 //
-//	go run ./gateway          all of it, and the page: three minutes
+//	go run ./gateway          all of it, and the page: nine minutes
 //	go run ./gateway -dry     on standard output
 package main
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -66,44 +68,83 @@ func run(args []string, stdout, stderr io.Writer) error {
 	for l := range loads {
 		found[l] = make([][]float64, len(s.proxies))
 	}
+	late := make([][]lateness, len(s.proxies))
+	nginx := slices.IndexFunc(s.proxies, func(p proxy) bool { return p.name == nginxRow })
+	half := 0.0 // requests a second
 	for round := range *rounds {
 		for l, load := range loads {
 			for i := range s.proxies {
 				at := (i + round) % len(s.proxies) // nobody is always first
-				each, err := s.proxies[at].measure(load, *span)
-				if err != nil {
-					return fmt.Errorf("%s, %s: %w", s.proxies[at].name, load.name, err)
+				p := &s.proxies[at]
+				if p.at[load.way].pid == 0 {
+					continue
 				}
-				fmt.Fprintf(stderr, "round %d of %d  %-20s %-32s %8.2f µs\n", round+1, *rounds, load.name,
-					s.proxies[at].name, each)
+				each, rate, err := p.measure(load, s.trusts, *span)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", p.name, load.name, err)
+				}
+				if at == nginx && l == 0 && round == 0 {
+					half = rate / 2
+				}
+				fmt.Fprintf(stderr, "round %d of %d  %-32s %-38s %8.2f µs\n",
+					round+1, *rounds, load.name, p.name, each)
 				found[l][at] = append(found[l][at], each)
 			}
+		}
+		for i := range s.proxies {
+			at := (i + round) % len(s.proxies)
+			took, err := s.proxies[at].lateness(half, *span)
+			if err != nil {
+				return fmt.Errorf("%s, at half load: %w", s.proxies[at].name, err)
+			}
+			fmt.Fprintf(stderr, "round %d of %d  %-32s %-38s %8.0f µs p99\n", round+1, *rounds, "half load",
+				s.proxies[at].name, took.p99)
+			late[at] = append(late[at], took)
 		}
 	}
 	memory, err := s.memory(*idle, *rest)
 	if err != nil {
 		return err
 	}
-	return page.Publish("gateway", report(s.proxies, found)+memory, nil, *dry, stdout, stderr)
+	text := report(s.proxies, found) + reportLateness(s.proxies, late, half) + memory
+	return page.Publish("gateway", text, nil, *dry, stdout, stderr)
 }
 
 // connections is how many clients ask at once, each for the next answer when it has the last.
 const connections = 64
 
+// way is how a proxy is set up.
+type way uint8
+
+const (
+	passing  way = iota // it lets everything pass
+	refusing            // it refuses nearly everything
+	secured             // it lets everything pass, and speaks TLS
+	ways                // how many there are
+)
+
 // load is what is asked for.
 type load struct {
 	name, path, fields string
-	refused            bool
-	key                bool // with an API key that Headgate knows, and the others pass on
+	way                way
+	want               int  // the status; default 200
+	key, token         bool // with an API key or a token that Headgate knows, and the others pass on
+	fresh              bool // each on a new connection
 }
+
+func (l *load) status() int { return cmp.Or(l.want, http.StatusOK) }
 
 var loads = []load{
 	{name: "admitted", path: "/v1/items/7"},
 	{name: "admitted, a browser's head", path: "/v1/items/7", fields: browser},
 	{name: "admitted, an API key", path: "/v1/items/7", key: true},
+	{name: "admitted, a token", path: "/v1/items/7", token: true},
+	{name: "admitted, TLS", path: "/v1/items/7", way: secured},
+	{name: "admitted, TLS, a handshake each", path: "/v1/items/7", way: secured, fresh: true},
 	{name: "admitted, answer of 16 KiB", path: "/large"},
 	{name: "admitted, answer of 1 MiB", path: "/stream"},
-	{name: "refused by 429", path: "/v1/items/7", refused: true},
+	{name: "refused by 429", path: "/v1/items/7", way: refusing, want: http.StatusTooManyRequests},
+	{name: "refused by 404", path: "/nowhere", want: http.StatusNotFound},
 }
 
 const browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\nAccept: " +
@@ -113,12 +154,17 @@ const browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/201
 	"Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\n" +
 	"Upgrade-Insecure-Requests: 1\r\nPriority: u=0, i\r\n"
 
-// proxy is one that is measured: as it lets everything pass, and as it refuses nearly everything.
+// proxy is one that is measured.
 type proxy struct {
-	name             string
-	passes, refuses  string // addresses
-	passPID, denyPID int
-	key              string // of the one that passes; any for those who know none
+	name       string
+	at         [ways]place
+	key, token string // of the one that passes; any for those who know none
+}
+
+// place is where a process answers; none where a proxy is not set up so.
+type place struct {
+	address string
+	pid     int
 }
 
 // site is all that runs.
@@ -128,7 +174,9 @@ type site struct {
 	gates   []*harness.Gateway
 	proxies []proxy
 	api     string // its address
-	key     string // an API key of the gateway that was started last
+	pem     string // a file with a certificate and its key
+	trusts  *tls.Config
+	token   string // that gateways know
 }
 
 func (s *site) close() {
@@ -161,87 +209,118 @@ func (s *site) start() error {
 	if err := pin(0, api.PID()); err != nil {
 		return err
 	}
+	if err := s.credentials(); err != nil {
+		return err
+	}
 	others := []struct {
 		name  string
 		start func(peers.Place) (*peers.Server, error)
+		tls   bool
 	}{
-		{nginxRow, peers.Nginx},
-		{"HAProxy, stick table", func(p peers.Place) (*peers.Server, error) { return peers.HAProxy(p, "1m") }},
-		{"Envoy, local_ratelimit", func(p peers.Place) (*peers.Server, error) { return peers.EnvoyLocal(p, 1000) }},
+		{nginxRow, peers.Nginx, true},
+		{"HAProxy, stick table", func(p peers.Place) (*peers.Server, error) { return peers.HAProxy(p, "1m") }, true},
+		{"Envoy, local_ratelimit",
+			func(p peers.Place) (*peers.Server, error) { return peers.EnvoyLocal(p, 1000) }, false},
 	}
 	for i, o := range others {
-		made := proxy{name: o.name, key: strings.Repeat("0", 43)}
-		for _, refuses := range []bool{false, true} {
-			limit := peers.Limit{Rate: 1_000_000, Burst: 1_000_000}
-			if refuses {
-				limit = peers.Limit{Rate: 1, Burst: 2}
+		made := proxy{name: o.name, key: strings.Repeat("0", 43), token: s.token}
+		for w := range ways {
+			if w == secured && !o.tls {
+				continue
 			}
-			one, err := o.start(peers.Place{Dir: s.folder(fmt.Sprint("peer", i, refuses)), API: api.At, Limit: limit})
+			at := peers.Place{Dir: s.folder(fmt.Sprint("peer", i, w)), API: api.At, Limit: roomy}
+			switch w {
+			case refusing:
+				at.Limit = peers.Limit{Rate: 1, Burst: 2}
+			case secured:
+				at.Certificate = s.pem
+			}
+			one, err := o.start(at)
 			if err != nil {
 				return err
 			}
 			s.servers = append(s.servers, one)
-			if refuses {
-				made.refuses, made.denyPID = one.At, one.PID()
-			} else {
-				made.passes, made.passPID = one.At, one.PID()
-			}
+			made.at[w] = place{one.At, one.PID()}
 		}
 		s.proxies = append(s.proxies, made)
 	}
 	for i, own := range []struct{ name, setting string }{
 		{fastRow, "engine: fast"}, {"Headgate", "engine: net/http"}, {netHTTPRow, "upstream_client: net/http"},
 	} {
-		made := proxy{name: own.name}
-		for _, refuses := range []bool{false, true} {
-			limit := "1000000"
-			if refuses {
+		made := proxy{name: own.name, token: s.token}
+		for w := range ways {
+			limit, setting := "1000000", own.setting
+			switch w {
+			case refusing:
 				limit = "1"
+			case secured:
+				setting += "\ntls:\n  cert_file: " + s.pem + "\n  key_file: " + s.pem
 			}
-			g, err := s.headgate(fmt.Sprint("headgate", i, refuses), api.At, own.setting, limit)
+			var key *string
+			if w == passing {
+				key = &made.key
+			}
+			g, err := s.headgate(fmt.Sprint("headgate", i, w), api.At, setting, limit, key)
 			if err != nil {
 				return err
 			}
-			at := strings.TrimPrefix(g.URL, "http://")
-			if refuses {
-				made.refuses, made.denyPID = at, g.PID()
-			} else {
-				made.passes, made.passPID, made.key = at, g.PID(), s.key
-			}
+			_, address, _ := strings.Cut(g.URL, "://")
+			made.at[w] = place{address, g.PID()}
 		}
 		s.proxies = append(s.proxies, made)
 	}
 	for _, p := range s.proxies {
-		if err := errors.Join(pin(1, p.passPID), pin(1, p.denyPID)); err != nil {
-			return err
+		for _, at := range p.at {
+			if at.pid == 0 {
+				continue
+			}
+			if err := pin(1, at.pid); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// headgate starts one with a setting and a limit before an API.
-func (s *site) headgate(name, api, setting, limit string) (*harness.Gateway, error) {
+// roomy is a limit that nobody meets.
+var roomy = peers.Limit{Rate: 1_000_000, Burst: 1_000_000}
+
+// headgate starts one with a setting and a limit before an API, and makes an API key if there is a place for it.
+func (s *site) headgate(name, api, setting, limit string, key *string) (*harness.Gateway, error) {
 	dir := s.folder(name)
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("GET /v1/items/{id}\nGET /large\nGET /stream\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "headgate.yaml"),
-			[]byte("upstream: http://"+api+"\n"+setting+"\nroutes: [routes.txt]\n"), 0o644),
+			[]byte("upstream: http://"+api+"\n"+setting+"\nroutes: [routes.txt]\n"+s.tokens()), 0o644),
 		harness.Command(dir, "policy", "set", "default", limit, "--db", "sqlite:headgate.db"),
 	); err != nil {
 		return nil, err
 	}
-	told, err := harness.Output(dir, "key", "create", "--project", "acme", "--name", "reader", "--db",
-		"sqlite:headgate.db")
-	if err != nil {
-		return nil, err
+	if key != nil {
+		var err error
+		if *key, err = newKey(dir); err != nil {
+			return nil, err
+		}
 	}
-	words := strings.Fields(told)
-	s.key = words[len(words)-1]
 	g, err := harness.Start(dir, "--config", "headgate.yaml")
 	if err == nil {
 		s.gates = append(s.gates, g)
 	}
 	return g, err
+}
+
+// newKey is an API key for the gateway in dir.
+func newKey(dir string) (string, error) {
+	told, err := harness.Output(dir, "key", "create", "--project", "acme", "--name", "reader", "--db",
+		"sqlite:headgate.db")
+	words := strings.Fields(told)
+	if err == nil && len(words) == 0 {
+		err = errors.New("headgate key create says nothing")
+	}
+	if err != nil {
+		return "", err
+	}
+	return words[len(words)-1], nil
 }
 
 func (s *site) folder(name string) string {
@@ -317,67 +396,123 @@ func cpu(pids []int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// measure returns the processor time of a request in microseconds, after a warm-up of a fifth of the span.
-func (p *proxy) measure(l load, span time.Duration) (float64, error) {
-	at, pid, want := p.passes, p.passPID, http.StatusOK
-	if l.key {
-		l.fields = "X-Api-Key: " + p.key + "\r\n"
-	}
-	if l.refused {
-		at, pid, want = p.refuses, p.denyPID, http.StatusTooManyRequests
-	}
-	pids, err := family(pid)
+// measure returns the processor time of a request in microseconds, after a warm-up of a fifth of the span, and how many
+// were answered in a second.
+func (p *proxy) measure(l load, trusts *tls.Config, span time.Duration) (each, rate float64, err error) {
+	pids, err := family(p.at[l.way].pid)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	var done, other atomic.Int64
+	a := p.asks(l, trusts)
+	var before, after time.Duration
+	var errAfter error
+	var from, to int64
+	err = a.during(func() {
+		time.Sleep(span / 5)
+		from = a.done.Load()
+		before, err = cpu(pids)
+		time.Sleep(span)
+		after, errAfter = cpu(pids)
+		to = a.done.Load()
+	})
+	n := max(1, to-from)
+	return float64((after - before).Nanoseconds()) / 1000 / float64(n), float64(n) / span.Seconds(),
+		errors.Join(err, errAfter)
+}
+
+// asks are clients of one proxy.
+type asks struct {
+	load
+	at      string
+	request []byte
+	trusts  *tls.Config // nil without TLS
+
+	pause func() // before each request; nil for none
+	took  func(time.Duration)
+
+	done, other atomic.Int64 // answers, and those that are not as they should be
+}
+
+func (p *proxy) asks(l load, trusts *tls.Config) *asks {
+	a := &asks{load: l, at: p.at[l.way].address}
+	switch {
+	case l.key:
+		a.fields = "X-Api-Key: " + p.key + "\r\n"
+	case l.token:
+		a.fields = "Authorization: Bearer " + p.token + "\r\n"
+	}
+	a.request = []byte("GET " + l.path + " HTTP/1.1\r\nHost: " + a.at + "\r\n" + a.fields + "\r\n")
+	if l.way == secured {
+		a.trusts = trusts
+	}
+	return a
+}
+
+// during has the clients ask while look runs.
+func (a *asks) during(look func()) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	failed := make(chan error, connections)
 	var all sync.WaitGroup
 	for range connections {
 		all.Go(func() {
-			if err := ask(ctx, at, l, want, &done, &other); err != nil {
+			if err := a.ask(ctx); err != nil {
 				failed <- err
 			}
 		})
 	}
-	time.Sleep(span / 5)
-	from := done.Load()
-	before, err := cpu(pids)
-	time.Sleep(span)
-	after, errAfter := cpu(pids)
-	n := done.Load() - from
+	look()
 	stop()
 	all.Wait()
 	close(failed)
-	if other.Load() > n/10 && err == nil {
-		err = fmt.Errorf("%d of %d answers are not %d", other.Load(), n, want)
+	if n := a.done.Load(); a.other.Load() > n/10 {
+		return fmt.Errorf("%d of %d answers are not %d", a.other.Load(), n, a.status())
 	}
-	return float64((after - before).Nanoseconds()) / 1000 / float64(max(1, n)), errors.Join(err, errAfter, <-failed)
+	return <-failed
 }
 
-// ask asks on one connection until ctx ends.
-func ask(ctx context.Context, at string, l load, want int, done, other *atomic.Int64) error {
-	conn, err := net.Dial("tcp", at)
+// ask asks on one connection, or on one after the other, until ctx ends.
+func (a *asks) ask(ctx context.Context) error {
+	for {
+		if err := a.converse(ctx); err != nil || !a.fresh || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// converse asks on one connection until ctx ends, or once.
+func (a *asks) converse(ctx context.Context) error {
+	conn, err := net.Dial("tcp", a.at)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	request := []byte("GET " + l.path + " HTTP/1.1\r\nHost: " + at + "\r\n" + l.fields + "\r\n")
+	if a.trusts != nil {
+		conn = tls.Client(conn, a.trusts)
+	}
 	in := bufio.NewReaderSize(conn, 32<<10)
 	for ctx.Err() == nil {
-		if _, err := conn.Write(request); err != nil {
+		if a.pause != nil {
+			a.pause()
+		}
+		begin := time.Now()
+		if _, err := conn.Write(a.request); err != nil {
 			return err
 		}
 		status, err := readAnswer(in)
 		if err != nil {
 			return err
 		}
-		if status != want {
-			other.Add(1)
+		if a.took != nil {
+			a.took(time.Since(begin))
 		}
-		done.Add(1)
+		if status != a.status() {
+			a.other.Add(1)
+		}
+		a.done.Add(1)
+		if a.fresh {
+			return nil
+		}
 	}
 	return nil
 }
@@ -430,6 +565,9 @@ func report(proxies []proxy, found [][][]float64) string {
 	for l, load := range loads {
 		table := page.Table{{load.name, "µs a request", "spread", "× nginx", "spread"}}
 		for i, p := range proxies {
+			if len(found[l][i]) == 0 {
+				continue // it is not set up so
+			}
 			var beside []float64
 			for round, each := range found[l][i] {
 				beside = append(beside, each/found[l][nginx][round])

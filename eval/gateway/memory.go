@@ -16,14 +16,14 @@ import (
 // memory is a table of what fresh gateways hold of memory while n connections that had an answer are idle, and so long
 // after a request came on all of them at once.
 func (s *site) memory(n int, rest time.Duration) (string, error) {
-	table := page.Table{{fmt.Sprintf("%d idle connections", n), "MiB before", "MiB idle",
-		fmt.Sprintf("MiB %v after a burst", rest)}}
+	table := page.Table{{fmt.Sprintf("%d idle connections", n), "MiB before",
+		fmt.Sprintf("MiB %v after the last answer", rest), fmt.Sprintf("MiB %v after a burst", rest)}}
 	for i, own := range []struct{ name, setting string }{
 		{fastRow, "engine: fast"}, {"Headgate", "engine: net/http"},
 	} {
 		most := strconv.Itoa(n + 400)
 		g, err := s.headgate(fmt.Sprint("idle", i), s.api, own.setting+"\nclients:\n  max_connections: "+most+
-			"\n  max_connections_per_address: "+most+"\n  max_requests_per_address: "+most, "1000000")
+			"\n  max_connections_per_address: "+most+"\n  max_requests_per_address: "+most, "1000000", nil)
 		if err != nil {
 			return "", err
 		}
@@ -66,6 +66,7 @@ func idle(pid int, at string, n int, rest time.Duration) (row []string, err erro
 			return nil, err
 		}
 	}
+	time.Sleep(rest)
 	look()
 	failed := make(chan error, n)
 	var all sync.WaitGroup

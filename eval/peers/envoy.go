@@ -26,6 +26,8 @@ const envoyConf = `static_resources:
             - name: api
               domains: ["*"]
               routes:
+              - match: { path: "/nowhere" }
+                direct_response: { status: 404 }
               - match: { prefix: "/" }
                 route:
                   cluster: api
@@ -114,14 +116,18 @@ func HAProxy(p Place, size string) (*Server, error) {
 	seconds := max(1, p.Burst/p.Rate)
 	conf := strings.NewReplacer("KEY", key, "SIZE", size, "PERIOD", fmt.Sprintf("%ds", seconds), "MOST",
 		fmt.Sprint(p.Rate*seconds), "API", p.API)
-	kind := "ipv6"
+	kind, secure := "ipv6", ""
+	if p.Certificate != "" {
+		secure = " ssl crt " + p.Certificate
+	}
 	if p.Together {
 		kind = "integer"
 	}
 	return start(p.Dir, "haproxy", "haproxy.cfg", func(at string) string {
 		return conf.Replace("defaults\n  mode http\n  timeout connect 1s\n  timeout client 30s\n  timeout server " +
-			"30s\nfrontend clients\n  bind " + at + `
+			"30s\nfrontend clients\n  bind " + at + secure + `
   stick-table type ` + kind + ` size SIZE expire PERIOD store http_req_rate(PERIOD)
+  http-request deny deny_status 404 if { path /nowhere }
   http-request track-sc0 KEY
   http-request deny deny_status 429 if { sc_http_req_rate(0) gt MOST }
   default_backend api
@@ -176,6 +182,10 @@ func Nginx(p Place) (*Server, error) {
 		key = "$server_port"
 	}
 	return NginxBy(p.Dir, func(at string) string {
+		if p.Certificate != "" {
+			at += " ssl; ssl_certificate " + p.Certificate + "; ssl_certificate_key " + p.Certificate +
+				"; ssl_protocols TLSv1.2 TLSv1.3"
+		}
 		return fmt.Sprintf(`daemon off;
 worker_processes 1;
 pid pid;
@@ -192,6 +202,7 @@ http {
 		listen %s;
 		proxy_http_version 1.1;
 		proxy_set_header Connection "";
+		location = /nowhere { return 404; }
 		location / { limit_req zone=one burst=%d nodelay; proxy_pass http://api; }
 	}
 }

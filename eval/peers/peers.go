@@ -35,6 +35,9 @@ type Place struct {
 
 	// Together counts all clients together; else each address by itself.
 	Together bool
+
+	// Certificate is a file with one and its key, for TLS with the clients. Default none. nginx and HAProxy take it.
+	Certificate string
 }
 
 // Server is one that runs.
