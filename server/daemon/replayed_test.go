@@ -36,6 +36,8 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		{Endpoint: "POST /v1/rpc", Limit: 40, Burst: 30, Name: "calls"},
 		{Endpoint: "POST /v1/rpc", Limit: 30, Burst: 12, Name: "how many"},
 		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Burst: 3, Name: "reports"},
+		{Endpoint: "GET /v1/rpc?action=list", Limit: 9, Per: 24 * time.Hour, Algorithm: policy.Calendar, Name: "lists"},
+		{Endpoint: "GET /v1/items/{id}", Limit: 20, Burst: 4, Algorithm: policy.LeakyBucket, Name: "items"},
 	}
 	for i, subject := range map[int]string{5: "ip:192.0.2.0/24", 7: "requests:principal"} {
 		if err := rules[i].SetSubject(subject); err != nil {
@@ -181,7 +183,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			side.Denied,
 		)
 	}
-	for _, name := range []string{"calls", "how many", "reports"} {
+	for _, name := range []string{"calls", "how many", "reports", "lists"} {
 		if !slices.ContainsFunc(side.Rules, func(r replay.RuleCount) bool { return r.Rule == name && r.Denied > 0 }) {
 			t.Errorf("%q denied nobody: %v", name, side.Rules)
 		}

@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
 )
 
 var (
@@ -46,6 +50,91 @@ func TestPathsExist(t *testing.T) {
 			t.Errorf("%s names no file, want the test to find some", page)
 		}
 	}
+}
+
+// TestEveryUnitHasARow: the table of units in CONTRIBUTING.md has a row for each algorithm, for whatever else rules
+// count and for each kind of message, and names tests, codes of lint, attacks and pages that there are.
+func TestEveryUnitHasARow(t *testing.T) {
+	root := repository(t)
+	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n| | lint | explain | attack | twin or oracle | nemesis | replay | page |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")[1:]
+	var first string
+	quoted := regexp.MustCompile("`([^`]+)`")
+	tests := testNames(t, root)
+	attacks, err := os.ReadFile(filepath.Join(root, "docs", "attacks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		cells := strings.Split(strings.Trim(row, "|"), "|")
+		if len(cells) != 8 {
+			t.Fatalf("%d cells in %s, want 8", len(cells), row)
+		}
+		first += cells[0]
+		for i, cell := range cells[1:] {
+			if i != 1 && i != 5 && strings.TrimSpace(cell) == "" {
+				t.Errorf("an empty cell in %s", row)
+			}
+			for _, match := range quoted.FindAllStringSubmatch(cell, -1) {
+				_, unknown := policy.FindCheck(match[1])
+				attack := strings.Contains(string(attacks), "\n| `"+match[1]+"` | ")
+				_, err := os.Stat(filepath.Join(root, match[1]))
+				if unknown != nil && !attack && err != nil && !tests[match[1]] && match[1] != "attack" {
+					t.Errorf("`%s` in the row of%sis no test, no code of lint, no attack and no file", match[1], cells[0])
+				}
+			}
+		}
+	}
+	var want []string
+	for a := policy.TokenBucket; a <= policy.Calendar; a++ {
+		want = append(want, a.String())
+	}
+	want = append(want, policy.Concurrency.String(), endpoint.Send, endpoint.Receive, endpoint.SendCall,
+		endpoint.ReceiveCall, endpoint.MCP, endpoint.Model)
+	for what := policy.CountsUnderWay; ; what++ {
+		subject := policy.SubjectPrincipal.Counting(what).String()
+		before, ok := strings.CutSuffix(subject, policy.SubjectPrincipal.String())
+		if !ok {
+			break
+		}
+		want = append(want, before)
+	}
+	for _, unit := range want {
+		if !strings.Contains(first, "`"+unit+"`") {
+			t.Errorf("CONTRIBUTING.md has no row for %s", unit)
+		}
+	}
+}
+
+// testNames are the tests and fuzz targets of the repository.
+func testNames(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "bin" || d.Name() == ".git" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range function.FindAllSubmatch(text, -1) {
+			names[string(match[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // TestArchitectureNamesEveryPackage: who adds a package says there what it is.
