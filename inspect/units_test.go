@@ -17,8 +17,8 @@ import (
 // those under way, for batches and for messages, Explain answers what Check then does, in its reason, its rule and its
 // times, and changes nothing by it.
 func TestExplainSaysWhatCheckWouldOfEachUnit(t *testing.T) {
-	for _, a := range []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket, policy.FixedWindow, policy.SlidingWindow,
-		policy.SlidingLog, policy.Calendar, policy.Concurrency} {
+	for _, a := range []policy.Algorithm{policy.TokenBucket, policy.LeakyBucket, policy.FixedWindow,
+		policy.SlidingWindow, policy.SlidingLog, policy.Calendar, policy.Concurrency} {
 		t.Run(a.String(), func(t *testing.T) {
 			rule := policy.Rule{Endpoint: policy.Default, Limit: 6, Per: 10 * time.Second, Algorithm: a}
 			switch a {
@@ -59,8 +59,8 @@ func TestExplainSaysWhatCheckWouldOfEachUnit(t *testing.T) {
 				if x.Verdict.Allowed != d.Allowed || x.Verdict.Reason != d.Reason.String() ||
 					x.Verdict.RetryAfter != d.RetryAfter || x.Verdict.Wait != d.Wait || x.Cost != d.Cost ||
 					!d.Allowed && x.Verdict.Rule != rule {
-					t.Fatalf("request %d, %v: Check = %v by %q, %v, %v, cost %d, and Explain = %+v, cost %d", i, r, d.Reason,
-						rule, d.RetryAfter, d.Wait, d.Cost, x.Verdict, x.Cost)
+					t.Fatalf("request %d, %v: Check = %v by %q, %v, %v, cost %d, and Explain = %+v, cost %d", i, r,
+						d.Reason, rule, d.RetryAfter, d.Wait, d.Cost, x.Verdict, x.Cost)
 				}
 				if !d.Allowed {
 					verdicts[rule]++

@@ -22,9 +22,9 @@ func Messages(text string) (a Attack, ok bool) {
 	}
 	a = Attack{
 		Name: messagesName, Claim: "other ways to write the same message",
-		Fix: "read the body as the API does, or refuse it: one object in plain UTF-8, each name once, in any case. What " +
-			"a message asks for must not name a budget before the message has one reading, and what has no budget " +
-			"of its own counts with all others",
+		Fix: "read the body as the API does, or refuse it: one object in plain UTF-8, each name once, in any case. " +
+			"What a message asks for must not name a budget before the message has one reading, and what has no " +
+			"budget of its own counts with all others",
 		Families: envelopes(),
 		Stranger: "a name that nobody has given",
 		Ask: func(r Request) Request {

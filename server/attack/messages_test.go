@@ -85,8 +85,8 @@ func TestMessagesHaveOneReading(t *testing.T) {
 	} {
 		var asked string
 		lim, err := headgate.New(headgate.Options{
-			Rules: []string{"POST /mcp 1000000/s", "POST /v1/messages 1000000/s", "MCP /mcp/tools/call/report 1000000/s",
-				"MODEL /v1/messages/large 1000000/s", "default 1000000/s"},
+			Rules: []string{"POST /mcp 1000000/s", "POST /v1/messages 1000000/s",
+				"MCP /mcp/tools/call/report 1000000/s", "MODEL /v1/messages/large 1000000/s", "default 1000000/s"},
 			Observe: func(_ *headgate.Request, d *headgate.Decision) { asked = d.Template().String() },
 		})
 		if err != nil {
@@ -227,8 +227,8 @@ func TestRunFindsHolesInMessages(t *testing.T) {
 					want = attack.Widened
 				}
 				if f.Verdict != want {
-					t.Errorf("%s: %s with %d of %d admitted, want %s: %v", f.Attack, f.Verdict, f.Admitted, f.Sent, want,
-						f.Families[:min(3, len(f.Families))])
+					t.Errorf("%s: %s with %d of %d admitted, want %s: %v", f.Attack, f.Verdict, f.Admitted, f.Sent,
+						want, f.Families[:min(3, len(f.Families))])
 				}
 			}
 			if c.family != "" && !strings.Contains(string(must(json.Marshal(last.Families[:6]))), c.family) {

@@ -33,7 +33,8 @@ func TestAStoreThatIsWellDeniesNobody(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p := newProcess(t, append(rules, policy.Rule{Endpoint: policy.Default, Limit: 1e6}), func(c *config.Config) {
+			rules = append(rules, policy.Rule{Endpoint: policy.Default, Limit: 1e6})
+			p := newProcess(t, rules, func(c *config.Config) {
 				c.Store.Redis = []string{store.Address()}
 				c.Store.Deadline, c.Store.LeaseTTL = deadline, max(deadline, config.Default().Store.LeaseTTL)
 			})
@@ -46,7 +47,9 @@ func TestAStoreThatIsWellDeniesNobody(t *testing.T) {
 				value, _ = strconv.ParseInt(found[1], 10, 64)
 				return value
 			}
-			eventually(t, "a share of what is split", func() bool { return metric("headgate_store_split_divisor") == 1 })
+			eventually(t, "a share of what is split", func() bool {
+				return metric("headgate_store_split_divisor") == 1
+			})
 			occupy(t, 4*runtime.NumCPU())
 			var callers sync.WaitGroup
 			var statuses [600]atomic.Int64
@@ -69,7 +72,8 @@ func TestAStoreThatIsWellDeniesNobody(t *testing.T) {
 				metric(`headgate_store_without_total{outcome="denied"}`)
 			t.Logf("%d served, %d answered with 503, %d without an answer of the store", served, failed, said)
 			if served+failed != 8*40 || failed != said {
-				t.Errorf("%d served and %d answered with 503, want %d in all, and %d of 503", served, failed, 8*40, said)
+				t.Errorf("%d served and %d answered with 503, want %d in all, and %d of 503", served, failed, 8*40,
+					said)
 			}
 			if deadline == time.Second && failed > 0 {
 				t.Errorf("%d were answered with 503 while the store was well", failed)

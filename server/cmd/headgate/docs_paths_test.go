@@ -60,7 +60,8 @@ func TestEveryUnitHasARow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "\n| | lint | explain | attack | twin or oracle | nemesis | replay | page |\n")
+	_, table, _ := strings.Cut(string(text),
+		"\n| | lint | explain | attack | twin or oracle | nemesis | replay | page |\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := strings.Split(table, "\n")[1:]
 	var first string
@@ -85,7 +86,8 @@ func TestEveryUnitHasARow(t *testing.T) {
 				attack := strings.Contains(string(attacks), "\n| `"+match[1]+"` | ")
 				_, err := os.Stat(filepath.Join(root, match[1]))
 				if unknown != nil && !attack && err != nil && !tests[match[1]] && match[1] != "attack" {
-					t.Errorf("`%s` in the row of%sis no test, no code of lint, no attack and no file", match[1], cells[0])
+					t.Errorf("`%s` in the row of%sis no test, no code of lint, no attack and no file", match[1],
+						cells[0])
 				}
 			}
 		}
