@@ -1,12 +1,17 @@
 package identity
 
-import "sync"
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+)
 
 // A bearer token can be bound to a key of its holder (RFC 9449). It counts only in a request that shows a proof of
 // that key as well, made for this request and this token and shown once: so whoever finds a token in a log has no
 // budget by it.
 
-// Proof is a proof of possession, and what it has to be about. It holds credentials.
+// Proof is a proof of possession, and what it has to be about. It prints without what it holds, which is credentials.
 type Proof struct {
 	Text           string // the field DPoP
 	Token          string // the bearer token that it came with
@@ -23,6 +28,15 @@ type Proof struct {
 	Look bool
 }
 
+// String shows nothing.
+func (p *Proof) String() string { return "identity.Proof" + redacted }
+
+// Format shows nothing, whatever the verb.
+func (p *Proof) Format(s fmt.State, _ rune) { io.WriteString(s, p.String()) }
+
+// LogValue shows nothing.
+func (p *Proof) LogValue() slog.Value { return slog.StringValue(p.String()) }
+
 // Reading tells whether two request targets are one to the limiter. endpoint.Table is one.
 type Reading interface{ Same(a, b string) bool }
 
@@ -37,6 +51,9 @@ type Proven struct {
 	mu           sync.Mutex
 	token, proof string // guarded by mu
 }
+
+// Format shows nothing, whatever the verb.
+func (p *Proven) Format(s fmt.State, _ rune) { io.WriteString(s, "identity.Proven"+redacted) }
 
 func (p *Proven) has(token, proof string) bool {
 	if p == nil {

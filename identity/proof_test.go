@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -145,6 +146,18 @@ func TestProofsThatFailAreBounded(t *testing.T) {
 	elsewhere.Peer = netip.MustParseAddr("198.51.100.1")
 	if got := who.Resolve(t.Context(), elsewhere); got.ID != "alice" {
 		t.Errorf("from another address: %v", got)
+	}
+}
+
+func TestProofsPrintNothing(t *testing.T) {
+	e := showing("alice.secret", "secret 1")
+	p := &proofs{shown: map[string]bool{}}
+	e.Proven = new(identity.Proven)
+	newResolver(t, identity.Options{Tokens: &bound{}, Proofs: p}).Resolve(t.Context(), e)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if text := fmt.Sprintf(strings.Repeat(verb, 3), e, e.Proven, &p.last); strings.Contains(text, "secret") {
+			t.Errorf("%s prints %s", verb, text)
+		}
 	}
 }
 

@@ -126,7 +126,7 @@ func Endpoints(server *grpc.Server) (*endpoint.Table, error) {
 func (i *Interceptors) Unary(
 	ctx context.Context, message any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
-	if err := i.admit(ctx, info.FullMethod, message, trailerOf(ctx)); err != nil {
+	if err := i.admit(ctx, info.FullMethod, message, nil, trailerOf(ctx)); err != nil {
 		return nil, err
 	}
 	return next(ctx, message)
@@ -137,11 +137,12 @@ func (i *Interceptors) Unary(
 func (i *Interceptors) Stream(
 	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
-	if err := i.admit(stream.Context(), info.FullMethod, nil, stream.SetTrailer); err != nil {
+	proven := new(identity.Proven) // what is good once is so for the whole call
+	if err := i.admit(stream.Context(), info.FullMethod, nil, proven, stream.SetTrailer); err != nil {
 		return err
 	}
 	if i.options.Messages && info.IsClientStream {
-		stream = &counted{ServerStream: stream, by: i, method: info.FullMethod}
+		stream = &counted{ServerStream: stream, by: i, method: info.FullMethod, proven: proven}
 	}
 	return next(server, stream)
 }
@@ -151,6 +152,7 @@ type counted struct {
 	grpc.ServerStream
 	by     *Interceptors
 	method string
+	proven *identity.Proven
 	more   bool // the first message has come
 }
 
@@ -163,7 +165,7 @@ func (s *counted) RecvMsg(message any) error {
 		s.more = true
 		return nil
 	}
-	return s.by.admit(s.Context(), s.method, message, s.SetTrailer)
+	return s.by.admit(s.Context(), s.method, message, s.proven, s.SetTrailer)
 }
 
 func trailerOf(ctx context.Context) func(metadata.MD) {
@@ -171,14 +173,15 @@ func trailerOf(ctx context.Context) func(metadata.MD) {
 }
 
 // admit returns nil for what may pass, and else the status to end the call with.
-func (i *Interceptors) admit(ctx context.Context, method string, message any, trailer func(metadata.MD)) error {
+func (i *Interceptors) admit(ctx context.Context, method string, message any, proven *identity.Proven,
+	trailer func(metadata.MD)) error {
 	limiter := i.limiter.Load()
 	if limiter == nil {
 		return refuse(&headgate.Decision{Reason: headgate.NoPolicies}, trailer)
 	}
 	request := headgate.Request{
 		Method: "POST", Target: method, User: i.options.User(ctx),
-		Cost: i.options.Cost(ctx, method, message), MaxWait: i.options.MaxWait,
+		Cost: i.options.Cost(ctx, method, message), MaxWait: i.options.MaxWait, Proven: proven,
 	}
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		request.Header = fields(md)

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -172,6 +173,36 @@ func TestBadProofsAreRefused(t *testing.T) {
 		challenge := answer.Header.Get("Www-Authenticate")
 		if answer.StatusCode != c.want || (c.want == 401) != (challenge == `DPoP error="invalid_dpop_proof"`) {
 			t.Errorf("%s: %d, %q, want %d", name, answer.StatusCode, challenge, c.want)
+		}
+	}
+}
+
+// TestAStolenTokenIsBlockedAsItsOwner: whoever has the token of one who is blocked gains nothing by leaving the proof
+// out, and whoever has that of one who is exempt is not.
+func TestAStolenTokenIsBlockedAsItsOwner(t *testing.T) {
+	blocked, exempt := policy.Rule{Endpoint: "*", Mode: policy.Block}, policy.Rule{Endpoint: "*", Mode: policy.Allow}
+	if err := errors.Join(blocked.SetSubject("token:mallory"), exempt.SetSubject("token:alice")); err != nil {
+		t.Fatal(err)
+	}
+	p := newProcess(t, []policy.Rule{blocked, exempt, {Endpoint: policy.Default, Limit: 1, Per: time.Hour}},
+		withProofs(t, "bound"))
+	mallory, alice := newHolder(t, "mallory"), newHolder(t, "alice")
+	const uri = "https://api.example/v1/items/1"
+	for i, step := range []struct {
+		token, proof string
+		want         int
+	}{
+		{mallory.token, mallory.proof(t, "GET", uri), 403}, {mallory.token, "", 403},
+		{alice.token, alice.proof(t, "GET", uri), 200}, {alice.token, alice.proof(t, "GET", uri), 200},
+		{alice.token, "", 200}, {alice.token, "", 429}, // the address's
+		{alice.token, alice.proof(t, "GET", uri), 200},
+	} {
+		header := []string{"Authorization", "DPoP " + step.token}
+		if step.proof != "" {
+			header = append(header, "DPoP", step.proof)
+		}
+		if got, _ := call(t, "GET", p.gate+"/v1/items/1", "", header...); got != step.want {
+			t.Errorf("step %d: %d, want %d", i, got, step.want)
 		}
 	}
 }

@@ -157,6 +157,21 @@ func checkTokens(ctx context.Context, r *Report, t config.Tokens, fetch bool) {
 	}
 }
 
+// checkOrigins tells of origins where proofs can be read on their way, and be shown first by others.
+func checkOrigins(r *Report, c config.Config) {
+	if c.Tokens.DPoP == "off" {
+		return
+	}
+	for _, origin := range c.Origins {
+		f := Finding{Setting: "origins", Value: origin, Level: OK}
+		if u, err := url.Parse(origin); err == nil && u.Scheme == "http" && token.CheckURL(origin+"/", false) != nil {
+			f.Level, f.Set = Note, "https"
+			f.Wrong = "whoever is on the way reads tokens and proofs, and can show them first"
+		}
+		r.add(f)
+	}
+}
+
 func keysFound(r *Report, setting, from string, s token.SourceStatus) {
 	r.add(Finding{Setting: setting, Value: fmt.Sprintf("%s, %d keys", from, s.Keys), Level: OK})
 	for _, why := range s.Ignored {

@@ -238,6 +238,11 @@ func TestTokenKeys(t *testing.T) {
 	s.conf.Tokens.Issuer, s.conf.Tokens.Audiences = "*", []string{"api", "*"}
 	s.want(doctor.Options{}, "tokens.issuer", doctor.Note, "whoever else signs")
 	s.want(doctor.Options{}, "tokens.audiences", doctor.Note, "made for other services")
+	s.conf.Tokens.DPoP, s.conf.Origins = "bound", []string{"https://api.example"}
+	s.want(doctor.Options{}, "origins", doctor.OK, "https://api.example")
+	s.conf.Origins = []string{"http://api.example"}
+	s.want(doctor.Options{}, "origins", doctor.Note, "whoever is on the way")
+	s.conf.Tokens.DPoP = "off"
 	s.write("issuer.pem", "nonsense")
 	s.want(doctor.Options{}, "tokens.key_files", doctor.Failure, "issuer.pem")
 	s.conf.Tokens.KeyFiles = []string{filepath.Join(s.dir, "absent.pem")}

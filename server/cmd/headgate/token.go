@@ -32,8 +32,8 @@ func newTokenVerify() *cobra.Command {
 		Short: "Verify a bearer token as the gateway would, check by check",
 		Long: `Verify the bearer token on the standard input as the gateway would, with the
 settings and keys of a configuration file, and say which check it fails. Of the
-token only the subject, the project and the tier are printed, and only if it is
-believed. The token is never an argument, which other users and the history of
+token only the subject, the project, the tier and the thumbprint of the key that
+it is bound to are printed, and only if it is believed. The token is never an argument, which other users and the history of
 the shell would see. The exit status is 1 if the token is not believed.`,
 		Example: `  headgate token verify --config headgate.yaml < token.txt`,
 		Args:    arguments(0, 0),
@@ -83,6 +83,7 @@ type tokenVerdict struct {
 	Subject  string       `json:"subject,omitempty"`
 	Project  string       `json:"project,omitempty"`
 	Tier     string       `json:"tier,omitempty"`
+	BoundTo  string       `json:"bound_to,omitempty"` // the thumbprint of a key
 	Until    time.Time    `json:"until,omitzero"`
 }
 
@@ -100,6 +101,7 @@ func writeVerified(w io.Writer, keys token.SourceStatus, results []token.Result,
 	}
 	if believed {
 		v.Subject, v.Project, v.Tier, v.Until = claims.Subject, claims.Project, claims.Tier, claims.Until.UTC()
+		v.BoundTo = claims.Key
 	}
 	return writeJSON(w, v)
 }
@@ -114,7 +116,8 @@ func checkTokens(t config.Tokens) error {
 // tokenText is what stands in a file or header, without what is around it.
 func tokenText(s string) string {
 	s = strings.TrimSpace(s)
-	if scheme, rest, two := strings.Cut(s, " "); two && strings.EqualFold(scheme, "Bearer") {
+	scheme, rest, two := strings.Cut(s, " ")
+	if two && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "DPoP")) {
 		s = strings.TrimSpace(rest)
 	}
 	return s
@@ -141,6 +144,9 @@ func writeResults(w io.Writer, keys token.SourceStatus, results []token.Result, 
 		}
 		if claims.Tier != "" {
 			fmt.Fprintf(out, "tier\t%s\n", plain(claims.Tier))
+		}
+		if claims.Key != "" {
+			fmt.Fprintf(out, "bound to\t%s\n", claims.Key)
 		}
 		fmt.Fprintf(out, "until\t%s\n", claims.Until.UTC().Format(time.RFC3339))
 	}
