@@ -32,9 +32,10 @@ func newTokenVerify() *cobra.Command {
 		Short: "Verify a bearer token as the gateway would, check by check",
 		Long: `Verify the bearer token on the standard input as the gateway would, with the
 settings and keys of a configuration file, and say which check it fails. Of the
-token only the subject, the project, the tier and the thumbprint of the key that
-it is bound to are printed, and only if it is believed. The token is never an argument, which other users and the history of
-the shell would see. The exit status is 1 if the token is not believed.`,
+token only whose it is, and the thumbprint of the key that it is bound to, are
+printed, and only if it is believed. The token is never an argument, which other
+users and the history of the shell would see. The exit status is 1 if the token
+is not believed.`,
 		Example: `  headgate token verify --config headgate.yaml < token.txt`,
 		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
