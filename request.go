@@ -29,7 +29,8 @@ type Request struct {
 
 	// UnderWay says that the request is served already, and asks for more than it has paid: it takes no
 	// other place among the requests under way (policy.Concurrency), and counts as no other one where
-	// requests are counted (policy.CountsRequests).
+	// requests are counted (policy.CountsRequests). One that is denied is no denial for penalties, and
+	// has no time of its own to come again.
 	UnderWay bool
 
 	// Target is the raw request target in origin form, path and query, as it

@@ -317,12 +317,12 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		t.lap(&t.decision.Stages.Bucket)
 	}
 	l.conclude(t, allowed, err)
-	if l.slots != nil && err == nil {
+	if l.slots != nil && err == nil && !p.Further { // which has no time to come again
 		d := &t.decision
 		d.Slot = p.Space(l.slots, t.request.Header, d.binding, d.Allowed)
 		d.restate(p)
 	}
-	if penalises && err == nil && !allowed {
+	if penalises && err == nil && !allowed && !p.Further { // which has been let in, and is no further request
 		l.penalise(t)
 	}
 	return allowed && err == nil

@@ -228,3 +228,29 @@ func TestPenaltyAllocatesNothing(t *testing.T) {
 		t.Errorf("Check allocates %v times, want none", n)
 	}
 }
+
+// A request that is under way and finds no more is no request that was denied: it has been let in.
+func TestWhatIsUnderWayIsNotPenalised(t *testing.T) {
+	b, _, _ := penalised(t, strict)
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.MustParseAddr(home), User: &identity.User{ID: "ann"}}
+	if d := b.Check(t.Context(), r); !d.Allowed {
+		t.Fatal(d.Reason)
+	}
+	more := r
+	more.UnderWay = true
+	for range 10 {
+		if _, d := b.Reserve(t.Context(), more, headgate.UntilSettled); d.Allowed || d.Reason != headgate.OverLimit {
+			t.Fatalf("more for a request under way: %v, want over_limit", d.Reason)
+		}
+	}
+	b.Now = b.Now.Add(time.Second)
+	if d := b.Check(t.Context(), r); !d.Allowed {
+		t.Errorf("the next request: %v, want it let in", d.Reason)
+	}
+	for range 3 {
+		b.Check(t.Context(), r)
+	}
+	if d := b.Check(t.Context(), r); d.Reason != headgate.InPenalty {
+		t.Errorf("after denials of requests: %v, want in_penalty", d.Reason)
+	}
+}

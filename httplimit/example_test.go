@@ -148,3 +148,35 @@ func ExampleCalls() {
 	// 429
 	// 200
 }
+
+// A caller may fetch a thousand bytes an hour.
+func ExampleMeters() {
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "400")
+		_, _ = w.Write(make([]byte, 400))
+	})
+	lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/files/{name} 1000/h", "default 20/s"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// begin: bytes
+	meters, err := httplimit.NewMeters(httplimit.MeterOptions{
+		Endpoints: lim.Endpoints(),
+		Metered:   []httplimit.Metered{{Endpoint: "GET /v1/files/{name}", Bytes: &httplimit.Bytes{}, Cut: true}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited := httplimit.Handler(lim, api, httplimit.Options{Meters: meters})
+	// end: bytes
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		limited.ServeHTTP(w, httptest.NewRequest("GET", "/v1/files/a", nil))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 200
+	// 429
+}

@@ -18,13 +18,15 @@ import (
 type Gate struct{ door atomic.Pointer[handler] }
 
 // Open has lim asked from now on. Options that have to see the response do not
-// go with a Gate: Reserve, CountWhen, and Identifiers that count failures.
+// go with a Gate: Reserve, Meters, CountWhen, and Identifiers that count failures.
 func (g *Gate) Open(lim *headgate.Limiter, o Options) error {
 	switch {
 	case o.Reserve != nil:
 		return errors.New("Reserve is set, want nil: a Gate does not see what a request turned out to cost")
 	case len(o.CountWhen) > 0:
 		return errors.New("CountWhen is set, want none: a Gate does not see answers")
+	case o.Meters != nil:
+		return errors.New("Meters is set, want nil: a Gate does not see what a request turned out to cost")
 	case o.Identifiers.countFailures():
 		return errors.New(
 			"Identifiers has a login with CountFailures, want none: a Gate does not see which logins fail")

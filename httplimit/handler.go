@@ -232,7 +232,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	then, pays := h.afterwards(&request, login)
 	if exchange != nil {
-		then.always, then.exchange, then.cuts, pays = true, exchange, metered.Cut, true
+		then.always, then.exchange, then.metered, pays = true, exchange, metered, true
 		if then.reserve == nil {
 			then.reserve = &h.counted
 		}

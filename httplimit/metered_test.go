@@ -334,8 +334,8 @@ func TestNewMetersNamesEveryFault(t *testing.T) {
 		{Endpoint: "POST /v1/chatt", MaxBytes: -1, ReadTimeout: -1}, {Endpoint: "POST /v1/chat", Ask: ask},
 		{Endpoint: "POST /v1/chat", Ask: ask},
 	}})
-	for _, want := range []string{`such as "POST /v1/chat"`, "Ask is nil", "MaxBytes is -1", "ReadTimeout is -1ns",
-		"stands twice"} {
+	for _, want := range []string{`such as "POST /v1/chat"`, "Ask and Bytes are", "MaxBytes is -1",
+		"ReadTimeout is -1ns", "stands twice"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want one that says %q", err, want)
 		}
@@ -360,5 +360,25 @@ func TestAMeteredAnswerHasOnePlace(t *testing.T) {
 	}
 	if s := b.lim.Reservations(); s.Outstanding != 0 {
 		t.Errorf("%d reservations are outstanding", s.Outstanding)
+	}
+}
+
+// An answer that goes on for longer than any timeout is settled by what it says all the same.
+func TestALongAnswerIsSettled(t *testing.T) {
+	m := &model{words: 5, input: 17, usage: true, wait: make(chan struct{})}
+	b := serveModel(t, m, 1000, llm.EstimatorOptions{}, false)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _, _ = b.ask(prompt(900))
+	}()
+	for range 5 {
+		m.wait <- struct{}{}
+		b.now.Add(int64(time.Hour))
+	}
+	<-done
+	<-b.ended
+	if r := b.lim.Reservations(); r.Expired != 0 || r.Settled != 1 || r.Outstanding != 0 {
+		t.Errorf("%+v, want one reservation that was settled", r)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -55,8 +56,8 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target s
 	}
 	// An error says that the client left while it waited; d is denied then.
 	timeout := o.Timeout
-	if h.lim.LimitsConcurrency() {
-		timeout = headgate.UntilSettled // a request is under way for as long as it is, and is settled below
+	if h.lim.LimitsConcurrency() || then.exchange != nil {
+		timeout = headgate.UntilSettled // it goes on for as long as it does, and is settled below
 	}
 	made, d, _ := ask(r.Context(), request, timeout)
 	if !d.Allowed || !then.always && made.Expires.IsZero() {
@@ -67,21 +68,44 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target s
 	}
 	m := &meter{ResponseWriter: w, field: http.CanonicalHeaderKey(o.Field), cost: -1}
 	if then.exchange != nil {
-		request.MaxWait = -1
-		m.tab = &tab{Exchange: then.exchange, lim: h.lim, ctx: r.Context(), request: request, reserve: o,
-			cuts:  then.cuts,
-			taken: made.Cost}
+		m.tab = h.open(r, request, &then, made.Cost)
+		m.refuse = func(d *headgate.Decision) { h.answer(w, r, request.Target, d) }
+		if m.tab.cuts && m.tab.bytes != nil {
+			m.before = maps.Clone(w.Header())
+		}
 	}
 	served := false
 	defer func() {
 		m.takeField() // what was set after the header was sent
-		// Not the request's context: a client that has gone pays too.
-		h.settle(context.WithoutCancel(r.Context()), &then, made, m, served)
+		settle := func() {
+			// Not the request's context: a client that has gone pays too.
+			h.settle(context.WithoutCancel(r.Context()), &then, made, m, served)
+		}
+		if m.tab == nil || !m.tab.waits(settle) {
+			settle()
+		}
+		if m.refused { // whole, whatever became of the answer in whose place it stands
+			if p := recover(); p != nil && p != http.ErrAbortHandler {
+				panic(p)
+			}
+		}
 	}()
 	h.answer(w, r, request.Target, &d) // after the defer, as whoever is told of decisions may panic
 	m.watch(r)
 	h.pass(m, r, target)
 	served = true
+}
+
+// open begins a tab with what was taken before.
+func (h *handler) open(r *http.Request, request headgate.Request, then *afterwards, taken int64) *tab {
+	request.MaxWait = -1
+	t := &tab{Exchange: then.exchange, lim: h.lim, ctx: context.WithoutCancel(r.Context()), request: request,
+		reserve: then.reserve, cuts: then.metered.Cut, ended: then.metered.ended, taken: taken}
+	if t.bytes, _ = then.exchange.(*transfer); t.bytes != nil {
+		// The body of a request is read by others than its handler, who may change the header.
+		t.request.Header = maps.Clone(r.Header)
+	}
+	return t
 }
 
 // settle tells the limiter what a request cost, and what it was answered.
@@ -91,8 +115,8 @@ func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Re
 	switch {
 	case m.cost >= 0:
 		actual = m.cost
-	case m.tab != nil && m.wrote:
-		actual = m.tab.Cost(whole)
+	case m.tab != nil && (m.wrote || m.tab.bytes != nil):
+		actual = m.tab.cost(whole)
 	case o.BytesPerToken > 0 && !m.hijacked:
 		actual = max(1, m.bytes/o.BytesPerToken+min(1, m.bytes%o.BytesPerToken))
 	}
@@ -108,7 +132,7 @@ func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Re
 	a := headgate.Answer{Actual: actual, Status: status, Forgiven: then.forgives(status)}
 	var errMore error
 	if m.tab != nil {
-		a.Actual, errMore = m.tab.settle(ctx, actual, made.Cost, a)
+		a.Actual, errMore = m.tab.pays(ctx, actual, made.Cost, a)
 	}
 	_, err := h.lim.SettleAnswer(ctx, made.ID, a)
 	if err = errors.Join(err, errMore); err != nil && o.Failed != nil {
@@ -134,13 +158,22 @@ type meter struct {
 	cutOff bool        // it was so before the header was sent
 
 	instead bool // somebody else answered than the API; see Unanswered
+
+	// of an answer that may be refused once it begins
+	refuse  func(*headgate.Decision)
+	before  http.Header // as it was before
+	refused bool
 }
 
 // watch notes whether the body of r breaks off, in the middle of a chunk for one. Who answers then
 // may do so in the place of somebody who has acted on what came before, as a proxy does.
 func (m *meter) watch(r *http.Request) {
-	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &watched{r.Body, &m.broken}
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	r.Body = &watched{r.Body, &m.broken}
+	if m.tab != nil && m.tab.bytes != nil {
+		r.Body = &upload{r.Body, m.tab}
 	}
 }
 
@@ -162,7 +195,9 @@ func (m *meter) begin(status int) {
 	if !m.wrote {
 		m.wrote, m.status, m.cutOff = true, status, m.broken.Load()
 		if m.tab != nil {
-			m.tab.Begin(status, m.Header())
+			if d := m.tab.begin(status, m.Header()); d != nil {
+				m.refuseInstead(d)
+			}
 		}
 	}
 }
@@ -186,11 +221,16 @@ func (m *meter) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		m.begin(status)
 	}
-	m.ResponseWriter.WriteHeader(status)
+	if !m.refused {
+		m.ResponseWriter.WriteHeader(status)
+	}
 }
 
 func (m *meter) Write(body []byte) (int, error) {
 	m.beforeBody()
+	if m.refused {
+		return 0, errSpent
+	}
 	if m.tab != nil {
 		if err := m.tab.write(body); err != nil {
 			return 0, err
@@ -198,6 +238,9 @@ func (m *meter) Write(body []byte) (int, error) {
 	}
 	n, err := m.ResponseWriter.Write(body)
 	m.bytes += int64(n)
+	if m.tab != nil {
+		m.tab.unwritten(len(body) - n)
+	}
 	return n, err
 }
 
@@ -210,14 +253,18 @@ func (m *meter) FlushError() error {
 // Flush is FlushError for handlers that know no http.ResponseController.
 func (m *meter) Flush() { _ = m.FlushError() }
 
-// Hijack gives the connection away. What is sent on it cannot be counted, so
-// the estimate stands unless the field says otherwise.
+// Hijack gives the connection away. Unless bytes count, nobody sees what is sent on it, so the estimate stands
+// if the field does not say otherwise.
 func (m *meter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(m.ResponseWriter).Hijack()
-	if err == nil {
-		m.hijacked = true
+	if err != nil {
+		return nil, nil, err
 	}
-	return conn, rw, err
+	m.hijacked = true
+	if m.tab != nil && m.tab.bytes != nil {
+		conn, rw = carry(conn, rw, m.tab)
+	}
+	return conn, rw, nil
 }
 
 // beforeBody does what WriteHeader does, if the handler has not called it.

@@ -30,7 +30,7 @@ type afterwards struct {
 	many    bool // one answer speaks for several requests: they count, whatever its status
 
 	exchange Exchange // of an endpoint that is metered
-	cuts     bool
+	metered  *metered
 }
 
 // forgives reports whether an answer says that the rules of the endpoint do not count the request;

@@ -33,6 +33,7 @@ var checks = []Check{
 	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note},
 	{"penalty_in_shadow", Note}, {"penalty_for_addresses", Note}, {"penalty_per_replica", Note}, {"tier_unused", Note},
 	{"login_open", Note}, {"message_unruled", Note}, {"listeners_open", Note}, {"batch_above_burst", Note},
+	{"metered_by_others", Note},
 	{"one_by_one", Note}, {"same_moment", Note}, {"far_times", Note}, {"unused_ignore", Note},
 }
 

@@ -31,6 +31,10 @@ type CompileOptions struct {
 	// batch that no burst holds is reported.
 	Parts map[endpoint.ID]int64
 
+	// Metered are the endpoints whose requests cost what their bodies have, in bytes or tokens of a language
+	// model. A rule that is for others too and counts them is reported.
+	Metered []endpoint.ID
+
 	// Unseen are the subjects that this process cannot tell apart, because it
 	// knows no regions or reads no identifiers. Rules for them compile, with a
 	// warning.

@@ -112,6 +112,29 @@ func (c *review) checkParts(i int, id RuleID, batches []endpoint.ID) {
 	}
 }
 
+// checkMetered reports a rule that was written for requests, and takes what those of some endpoints have in bytes,
+// or in tokens of a language model.
+func (c *review) checkMetered(i int, id RuleID) {
+	s := c.set
+	r := &s.rows[id]
+	_, what := r.subject.Counts()
+	if r.endpoint != rowDefault && r.endpoint != rowAll || what != CountsTokens || !s.live(r, c.wall) ||
+		c.problems.full("metered_by_others") {
+		return
+	}
+	for _, ep := range c.o.Metered {
+		if c.reaches(ep, r) {
+			want := "one that counts requests, such as requests:" + c.doc.Rules[i].Whose() + ": those of " +
+				s.endpointText(uint32(ep)) + " cost what they have in bytes or tokens"
+			if r.endpoint == rowDefault {
+				want += "; or a rule of its own for that endpoint"
+			}
+			c.rule(Note, i, "metered_by_others", "subject", text(c.doc.Rules[i].SubjectText()), want)
+			return
+		}
+	}
+}
+
 // beside is the smallest burst that leaves so many tokens beside so many percent
 // of it, rounded down.
 func beside(percent int, tokens int64) int64 {

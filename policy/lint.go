@@ -432,6 +432,7 @@ func (c *review) check() {
 			id := c.placed(i)
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkParts(int(c.indexes[i]), id, batches)
+			c.checkMetered(int(c.indexes[i]), id)
 			c.checkVoid(int(c.indexes[i]), id, all)
 			c.checkPathAlone(int(c.indexes[i]), id)
 			c.checkCounted(int(c.indexes[i]), id)

@@ -199,3 +199,32 @@ func TestBatchesAboveABurst(t *testing.T) {
 		}
 	}
 }
+
+// A rule for all endpoints counts requests of some by what their bodies have, and says so.
+func TestRulesForOthersCountWhatBodiesHave(t *testing.T) {
+	endpoints := table(t, "GET /v1/items", "GET /v1/files")
+	files := lookup(t, endpoints, "GET /v1/files")
+	own := policy.Rule{Endpoint: "GET /v1/files", Limit: 1 << 20}
+	requests := policy.SubjectPrincipal.Counting(policy.CountsRequests)
+	others := policy.Rule{Endpoint: policy.Default, Limit: 20}
+	for _, c := range []struct {
+		rules []policy.Rule
+		found bool
+	}{
+		{[]policy.Rule{others}, true},
+		{[]policy.Rule{others, own}, false},
+		{[]policy.Rule{{Endpoint: policy.Default, Limit: 20, Subject: requests}}, false},
+		{[]policy.Rule{others, own, {Endpoint: policy.All, Limit: 50}}, true},
+		{[]policy.Rule{others, own, {Endpoint: policy.All, Limit: 50, Subject: requests}}, false},
+	} {
+		_, problems := policy.Compile(policy.Document{Rules: c.rules}, policy.CompileOptions{
+			Endpoints: endpoints, Metered: []endpoint.ID{files},
+		})
+		if err := problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(problems.String(), "those of GET /v1/files cost"); got != c.found {
+			t.Errorf("%+v: %v, want a note: %v", c.rules, problems, c.found)
+		}
+	}
+}

@@ -224,6 +224,10 @@ type Config struct {
 	// request is one, and no body is read.
 	Batches []Batch `yaml:"batches"`
 
+	// Bytes are the endpoints whose requests cost the bytes of their bodies and answers. Default none: a body costs
+	// nothing.
+	Bytes []ByteCount `yaml:"bytes"`
+
 	// MCP are the endpoints that take messages of the Model Context Protocol, whose methods and tools may
 	// have endpoints of their own: "MCP /mcp/tools/call/search". Default none: a message is a request like
 	// others, and no body is read.
@@ -474,6 +478,7 @@ func (c *Config) check(check *checker) {
 	check.identifiers(c.Identifiers)
 	check.languageModels(c.LanguageModels)
 	check.calls(c)
+	check.byteCounts(c)
 	check.tokens(c.Tokens)
 	check.origins(c)
 	check.tls(c.TLS)

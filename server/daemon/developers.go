@@ -50,8 +50,17 @@ func newUsage(c config.Usage) (*usage.Table, error) {
 	return usage.New(usage.Options{MaxCallers: c.MaxCallers})
 }
 
-// observe hears of every decision.
+// observe hears of every decision. One about a request that is under way, and takes more, is about no other request.
 func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
+	if r.UnderWay {
+		if p.usage != nil {
+			p.days.Observe(r, d)
+		}
+		if t := p.traces.get(); t != nil {
+			t.Observe(r, d)
+		}
+		return
+	}
 	p.meter.Observe(r, d)
 	if p.usage != nil {
 		p.usage.Observe(r, d)

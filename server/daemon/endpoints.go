@@ -45,6 +45,7 @@ func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	}
 	if r != nil {
 		o.Endpoints, o.Costs, o.Identified, o.Parts = r.Table, r.Costs, r.Identified, r.Parts
+		o.Metered = r.Metered
 	}
 	return o
 }
@@ -59,6 +60,7 @@ type Registry struct {
 	Streams    map[string]gateway.Stream    // by the template of the method
 	Identified []endpoint.ID                // where bodies are read for identifiers
 	Parts      map[endpoint.ID]int64        // how many requests one may hold, where it may be several
+	Metered    []endpoint.ID                // where requests cost what their bodies have
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
 	Warnings []openapi.Warning
@@ -130,7 +132,7 @@ func Endpoints(c config.Config) (*Registry, error) {
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
 	most, err4 := largest(c, table)
-	return &Registry{operations, table, costs, counts, sockets, streams, reads, most, warnings},
+	return &Registry{operations, table, costs, counts, sockets, streams, reads, most, metered(c, table), warnings},
 		errors.Join(err1, err2, err3, err4, reached(c, table), keyApart(c.Keys, table),
 			developersApart(c.Developers.Path, table))
 }

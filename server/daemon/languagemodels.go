@@ -10,7 +10,8 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-// models are the endpoints of language models. What is learned of the requests at some of them is
+// models are the endpoints whose requests cost what their bodies and answers say: those of language models, and those
+// that count bytes. What is learned of the requests at some of them is
 // kept when the settings are read again, as long as theirs stay what they are.
 type models struct {
 	meters *httplimit.Meters
@@ -47,6 +48,11 @@ func (m *models) prepare(c config.Config, table *endpoint.Table) (use func(), er
 				ReadTimeout: of.ReadTimeout, Cut: of.AtEnd == "cut"})
 		}
 	}
+	for _, of := range c.Bytes {
+		for _, at := range of.Endpoints {
+			o.Metered = append(o.Metered, httplimit.Metered{Endpoint: at, Bytes: of.Counted(), Cut: of.AtEnd == "cut"})
+		}
+	}
 	metered, err := m.meters.Prepare(o)
 	if err != nil {
 		return nil, err
@@ -55,6 +61,23 @@ func (m *models) prepare(c config.Config, table *endpoint.Table) (use func(), er
 		metered()
 		m.list, m.by = c.LanguageModels, by
 	}, nil
+}
+
+// metered are the endpoints that c names there. Those that the registry does not have are a fault for prepare.
+func metered(c config.Config, table *endpoint.Table) (all []endpoint.ID) {
+	var texts []string
+	for _, m := range c.LanguageModels {
+		texts = append(texts, m.Endpoints...)
+	}
+	for _, b := range c.Bytes {
+		texts = append(texts, b.Endpoints...)
+	}
+	for _, text := range texts {
+		if id, err := lookup(table, "", text); err == nil {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 // meter is the one that is there for the same settings, or a new one.

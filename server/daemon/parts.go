@@ -239,6 +239,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Version:      o.Version,
 		Identifiers:  p.identifiers.Faults,
 		Calls:        p.calls.Faults,
+		Ended:        p.models.meters.Ended,
 		Regions:      p.regions.status,
 		Descriptors:  p.descriptors.reporter(),
 		Quotas:       p.descriptors.lent(),

@@ -326,7 +326,7 @@ func sameRules(a, b *loaded) bool {
 	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
-		maps.Equal(a.registry.Parts, b.registry.Parts) &&
+		maps.Equal(a.registry.Parts, b.registry.Parts) && slices.Equal(a.registry.Metered, b.registry.Metered) &&
 		slices.Equal(
 			a.compile.Unseen,
 			b.compile.Unseen,

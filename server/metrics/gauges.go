@@ -105,6 +105,8 @@ var (
 	descCalls = describe("calls_total",
 		"Requests to endpoints whose bodies hold requests, by whether these could be counted: none is no fault.",
 		"fault")
+	descEnded = describe("bodies_ended_total",
+		"Bodies that were cut off or refused since their caller's budget ended before them.")
 )
 
 func (g *gauges) write(out series) {
@@ -191,6 +193,7 @@ func (g *gauges) write(out series) {
 		out.count(descIdentifiers, g.options.Identifiers(fault), fault.String())
 		out.count(descCalls, g.options.Calls(fault), fault.String())
 	}
+	out.count(descEnded, g.options.Ended())
 	for reason, n := range g.options.Rejections() {
 		out.count(descRejected, n, reason.Code())
 	}

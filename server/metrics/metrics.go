@@ -82,6 +82,9 @@ type Options struct {
 	// Calls tells the same of bodies that hold requests.
 	Calls func(body.Fault) uint64
 
+	// Ended tells how many bodies ended, or were refused, as their callers had no more.
+	Ended func() uint64
+
 	// Holds tells what clients hold of each listener. Nil: nothing listens.
 	Holds func() map[string]hold.Stats
 

@@ -92,14 +92,15 @@ func (d *Days) Gaps() []Gap { return d.gaps }
 
 // Observe counts one decision, for each of the principals that it charged. It fits
 // headgate.Options.Observe.
-func (d *Days) Observe(_ *headgate.Request, decided *headgate.Decision) {
-	if decided.Principal.Kind == identity.Address {
+func (d *Days) Observe(r *headgate.Request, decided *headgate.Decision) {
+	underWay := r != nil && r.UnderWay // tokens, and no other request
+	if decided.Principal.Kind == identity.Address || underWay && !decided.Allowed {
 		return
 	}
 	day := d.today()
-	d.observe(day, &decided.Principal, decided)
+	d.observe(day, &decided.Principal, decided, underWay)
 	for i := range decided.Others {
-		d.observe(day, &decided.Others[i], decided)
+		d.observe(day, &decided.Others[i], decided, underWay)
 	}
 }
 
@@ -129,7 +130,7 @@ func shortened(name string) string {
 
 func (d *Days) today() int64 { return d.clock.Wall(d.clock.Now()) / aDay }
 
-func (d *Days) observe(day int64, who *identity.Principal, decided *headgate.Decision) {
+func (d *Days) observe(day int64, who *identity.Principal, decided *headgate.Decision, underWay bool) {
 	var room [maxSubject]byte
 	who = named(who)
 	k := callerDay{day, d.keys.Key(0, 0, who.AppendSubject(room[:0]))}
@@ -144,7 +145,9 @@ func (d *Days) observe(day int64, who *identity.Principal, decided *headgate.Dec
 		r.Denied++
 		return
 	}
-	r.Admitted++
+	if !underWay {
+		r.Admitted++
+	}
 	r.Tokens += uint64(max(0, decided.Cost))
 }
 
