@@ -100,12 +100,12 @@ func TestScopesOfPlaces(t *testing.T) {
 		o         policy.CompileOptions
 		wrong     string
 	}{
-		"here":            {policy.Local, 0, policy.CompileOptions{}, ""},
-		"in the store":    {policy.Strict, 0, policy.CompileOptions{Shared: true}, ""},
+		"here":         {policy.Local, 0, policy.CompileOptions{}, ""},
+		"in the store": {policy.Strict, 0, policy.CompileOptions{Shared: true}, ""},
 		"here, beside a store": {policy.Local, 0, policy.CompileOptions{Shared: true},
 			`warning: rules[2] (default, per in_flight:principal): scope is "local", want "strict", because each of k replicas has as many under way as the limit says`},
 		"beside a store that cannot": {policy.Local, 0, policy.CompileOptions{Shared: true, OneByOne: true}, ""},
-		"by an algorithm": {policy.Strict, policy.Concurrency, policy.CompileOptions{Shared: true}, ""},
+		"by an algorithm":            {policy.Strict, policy.Concurrency, policy.CompileOptions{Shared: true}, ""},
 		"without a store": {policy.Strict, 0, policy.CompileOptions{},
 			`warning: rules[2] (default, per in_flight:principal): scope is "strict", want a store`},
 		"a store that cannot": {policy.Strict, 0, policy.CompileOptions{Shared: true,
