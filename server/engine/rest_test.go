@@ -236,7 +236,7 @@ func TestRestingAtAnyMoment(t *testing.T) {
 			in := bufio.NewReader(raw)
 			const requests = 200
 			for sent := 0; sent < requests; {
-				// The last one has the end behind it, which others would be lost for: it may be seen while one is served.
+				// The last one has the end behind it. That may be seen while it is served, and others would be lost.
 				text, more := "", max(1, min(1+r.IntN(3), requests-1-sent))
 				for i := range more {
 					text += get(fmt.Sprint("/", sent+i))
