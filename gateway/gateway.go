@@ -120,6 +120,9 @@ type Options struct {
 	// It is not told of requests whose sender has a say in that: those whose body was on its way, or who left; nor of
 	// gRPC, nor of connections that become another protocol. Default nil: nothing is timed.
 	Took func(endpoint string, took time.Duration)
+
+	// Times, if set, reports whether Took has a use for it now: to find the endpoint again costs more than to ask.
+	Times func() bool
 }
 
 // New returns the gateway, or an error that names every field at fault.

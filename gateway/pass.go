@@ -100,9 +100,9 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
 	return true
 }
 
-// clock is the time, if anybody wants to know what answers take.
+// clock is the time, if anybody wants to know what answers take, or zero.
 func (g *gateway) clock() (now time.Time) {
-	if g.options.Took != nil {
+	if g.options.Took != nil && (g.options.Times == nil || g.options.Times()) {
 		now = time.Now()
 	}
 	return now
@@ -110,7 +110,7 @@ func (g *gateway) clock() (now time.Time) {
 
 // took tells what the answer to a request took that was charged as target.
 func (g *gateway) took(ctx context.Context, method, target string, begin time.Time) {
-	if g.options.Took == nil || ctx.Err() != nil {
+	if begin.IsZero() || ctx.Err() != nil {
 		return
 	}
 	took, endpoints := time.Since(begin), g.options.Limiter.Endpoints()

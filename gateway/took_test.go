@@ -38,6 +38,7 @@ func TestTook(t *testing.T) {
 			if way == "net/http" {
 				o.Transport = gateway.NewTransport(time.Minute, 0)
 			}
+			o.Times = func() bool { return true }
 			o.Took = func(endpoint string, took time.Duration) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -79,5 +80,20 @@ func TestTook(t *testing.T) {
 			t.Errorf("%s: told %q, want %q", way, told, want)
 		}
 		mu.Unlock()
+	}
+}
+
+// Nobody is told while it has no use.
+func TestTookIsNotTold(t *testing.T) {
+	api := newAPI(t, func(http.ResponseWriter, *http.Request) {})
+	for _, own := range []bool{true, false} {
+		base := newGateway(t, api, func(o *gateway.Options) {
+			if !own {
+				o.Transport = gateway.NewTransport(time.Minute, 0)
+			}
+			o.Times = func() bool { return false }
+			o.Took = func(endpoint string, _ time.Duration) { t.Errorf("told of %s", endpoint) }
+		}).URL
+		send(t, base, "GET", "/v1/items/7")
 	}
 }

@@ -244,7 +244,7 @@ func (d *Daemon) newGateway(l *loaded, by carriers) (http.Handler, error) {
 	gate, err := gateway.New(gateway.Options{
 		Limiter: d.parts.limiter, Upstream: base, Pool: pool, Transport: by.transport,
 		TrustedProxy: l.who.Trusts, ForwardedHeader: l.conf.ForwardedHeader, ClientHeader: l.conf.ClientAddress.Header,
-		Log: d.log, Failed: d.parts.meter.UpstreamFailed, Took: d.parts.watch.Took,
+		Log: d.log, Failed: d.parts.meter.UpstreamFailed, Took: d.parts.watch.Took, Times: d.parts.watch.Times,
 		WebSockets: l.registry.WebSockets, Streams: l.registry.Streams, Tunnels: &d.tunnels,
 		KeyHeader: l.conf.Keys.Header, PassOverrides: l.conf.PassOverrideHeaders,
 		Outgoing: outgoing(l.who, l.conf.Keys),

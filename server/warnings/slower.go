@@ -50,9 +50,12 @@ type answers struct {
 	begun   int64
 }
 
+// Times reports whether what the API takes is counted.
+func (w *Watch) Times() bool { return w.marks.Load().SlowerPercent > 0 }
+
 // Took counts what the API took to begin its answer to a request of an endpoint.
 func (w *Watch) Took(endpoint string, took time.Duration) {
-	if w.marks.Load().SlowerPercent > 0 {
+	if w.Times() {
 		w.slower.of(endpoint).minute[timeCell(took)].Add(1)
 	}
 }
