@@ -55,6 +55,11 @@ type Take struct {
 	// kept. 0 for every other take, and where the bucket is in this process.
 	Place uint32
 
+	// Kept is how much of the burst stays for others, in percent, 0 to 99, rounded down to whole
+	// tokens: the take is allowed if the bucket is left with as much, and told how it stands without.
+	// Takes of one bucket share the first one's. Buckets of scope lease, sync and gossip keep nothing.
+	Kept uint8
+
 	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that
 	// would have to wait longer is denied. 0 accepts every wait, which is at most what the burst
 	// takes to drain; below 0 accepts none. Takes of one bucket share the first one's.

@@ -34,6 +34,9 @@ func (s State) queued(now int64, sh *rate.Shape, own int64) time.Duration {
 	return d.until(now, sh, d.Debt-own)
 }
 
+// Met is the shape that t finds its bucket to have: without what it is to leave (Kept).
+func (t *Take) Met() rate.Shape { return t.Shape.Keeping(int(t.Kept)) }
+
 // Excess is by how much a wait exceeds what t accepts; 0 if it does not.
 func (t *Take) Excess(wait time.Duration) time.Duration {
 	if t.MaxWait == 0 {

@@ -98,7 +98,8 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		_, outs[i] = try(from[t.Key], now, first(takes, t.Key), sum(takes, t.Key, t.Shadow))
 		if outs[i].Allowed {
 			wait := outs[i].Wait
-			_, outs[i] = final[t.Key].take(now, t.Shape, 0)
+			named := first(takes, t.Key)
+			_, outs[i] = final[t.Key].take(now, named.Met(), 0)
 			if allowed {
 				outs[i].Wait = wait
 			}
@@ -116,11 +117,11 @@ func (w *Twin) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 // try is a take that may have to wait: until what was owed before it is back, which is when the
 // bucket would be full without it.
 func try(s counter, now int64, t bucket.Take, cost int64) (counter, bucket.Outcome) {
-	after, o := s.take(now, t.Shape, cost)
+	after, o := s.take(now, t.Met(), cost)
 	if t.Shape.Algorithm != rate.LeakyBucket || cost == 0 || o.Never {
 		return after, o
 	}
-	_, before := s.take(now, t.Shape, 0)
+	_, before := s.take(now, t.Met(), 0)
 	excess := before.ResetAfter - max(0, t.MaxWait)
 	if t.MaxWait == 0 || excess <= 0 {
 		return after, o

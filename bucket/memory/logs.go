@@ -65,7 +65,8 @@ func (s *Store) checkLogLocked(now int64, c *claim) bool {
 	_, log := s.findLogLocked(&s.shards[c.shard], now, c.take)
 	c.allowed = c.units >= 0
 	if c.allowed {
-		_, c.allowed = log.Charge(now, &c.take.Shape, c.units)
+		met := c.take.Met()
+		_, c.allowed = log.Charge(now, &met, c.units)
 	}
 	return c.allowed
 }
@@ -76,10 +77,11 @@ func (s *Store) checkLogShadowLocked(now int64, c *claim, all bool) {
 		return
 	}
 	_, log := s.findLogLocked(&s.shards[c.shard], now, c.take)
+	met := c.take.Met()
 	if all {
-		log, _ = log.Charge(now, &c.take.Shape, c.units)
+		log, _ = log.Charge(now, &met, c.units)
 	}
-	_, c.shadowAllowed = log.Charge(now, &c.take.Shape, c.shadow)
+	_, c.shadowAllowed = log.Charge(now, &met, c.shadow)
 }
 
 // reportLogsLocked reports the takes of logs. It comes before any of them is written, because that may evict others.
@@ -94,10 +96,11 @@ func (s *Store) reportLogsLocked(now int64, takes []bucket.Take, outs []bucket.O
 		if all {
 			log = log.Add(now, &c.take.Shape, c.taken())
 		}
+		met := c.take.Met()
 		if takes[i].Shadow {
-			log.Report(&outs[i], now, &c.take.Shape, c.shadow, c.shadowAllowed)
+			log.Report(&outs[i], now, &met, c.shadow, c.shadowAllowed)
 		} else {
-			log.Report(&outs[i], now, &c.take.Shape, c.units, c.allowed)
+			log.Report(&outs[i], now, &met, c.units, c.allowed)
 		}
 	}
 }

@@ -52,8 +52,8 @@ type owing struct {
 	allowed     bool
 }
 
-// quiet is all where each of a few takes names another bucket, all are quiet, and none is a shadow. It reports false,
-// and has done nothing, where one is otherwise.
+// quiet is all where each of a few takes names another bucket, all are quiet, and none is a shadow or keeps anything
+// for others. It reports false, and has done nothing, where one is otherwise.
 func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, commit bool) (allowed, decided bool) {
 	var owed [few]owing
 	var shards [few]uint32
@@ -63,7 +63,8 @@ func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		b.shard, b.home = s.locate(t.Key)
 		s.shards[b.shard].prefetch(b.home)
 		var possible bool
-		if b.units, possible = rate.Units(&t.Shape, t.Cost); !possible || t.Shadow || named(takes[:i], t.Key) {
+		b.units, possible = rate.Units(&t.Shape, t.Cost)
+		if !possible || t.Shadow || t.Kept > 0 || named(takes[:i], t.Key) {
 			return false, false
 		}
 		locks = ascending(locks, b.shard)

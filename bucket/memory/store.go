@@ -174,7 +174,7 @@ func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, co
 		return false, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
 	switch n := len(takes); {
-	case n == 1:
+	case n == 1 && takes[0].Kept == 0:
 		return s.one(now, &takes[0], &outs[0], commit), nil
 	case n <= few:
 		if allowed, done := s.quiet(now, takes, outs, commit); done {
@@ -310,10 +310,11 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 		if c.isLog() {
 			continue // reported already
 		}
+		met := c.take.Met()
 		if takes[i].Shadow {
-			c.state.Report(o, now, &c.take.Shape, c.shadow, c.shadowAllowed)
+			c.state.Report(o, now, &met, c.shadow, c.shadowAllowed)
 		} else {
-			c.state.Report(o, now, &c.take.Shape, c.units, c.allowed)
+			c.state.Report(o, now, &met, c.units, c.allowed)
 		}
 		if c.take.Shape.Algorithm == rate.LeakyBucket {
 			c.reportWait(o, now, takes[i].Shadow, allowed)
@@ -378,6 +379,15 @@ func (c *claim) add(t *bucket.Take) {
 	*sum += units
 }
 
+// try is what is owed after units are charged, if they fit and leave what the take is to leave.
+func (c *claim) try(now, units int64) (bucket.State, bool) {
+	if c.take.Kept == 0 {
+		return c.state.Try(now, &c.take.Shape, units)
+	}
+	met := c.take.Met()
+	return c.state.Try(now, &met, units)
+}
+
 // checkLocked finds every bucket and reports whether all claims fit that are not only shadows. If
 // they do, the states are those after the decision, otherwise those before.
 func (s *Store) checkLocked(now int64, claims []claim) bool {
@@ -391,7 +401,7 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 		c.at, c.state = s.findLocked(&s.shards[c.shard], c.home, now, c.take)
 		c.allowed = c.units >= 0
 		if c.allowed {
-			c.after, c.allowed = c.state.Try(now, &c.take.Shape, c.units)
+			c.after, c.allowed = c.try(now, c.units)
 			if c.take.Shape.Algorithm == rate.LeakyBucket {
 				c.allowed = c.allowed && accepts(c.take, now, c.state, c.units)
 			}
@@ -411,7 +421,7 @@ func (s *Store) checkLocked(now int64, claims []claim) bool {
 			continue
 		}
 		var after bucket.State
-		after, c.shadowAllowed = c.state.Try(now, &c.take.Shape, c.shadow)
+		after, c.shadowAllowed = c.try(now, c.shadow)
 		if c.take.Shape.Algorithm == rate.LeakyBucket {
 			c.shadowAllowed = c.shadowAllowed && accepts(c.take, now, c.state, c.shadow)
 		}

@@ -84,7 +84,13 @@ func (s *Store) wants(c *claim, now int64, charge bool) string {
 	var room [128]byte
 	age, back := c.age(s.moment(now))
 	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.shadow, c.longest(), age, back)
-	return string(append(append(arg, c.shape.numbers...), c.shape.name...))
+	if c.take.Kept > 0 {
+		met := c.take.Met()
+		arg = appendDoubles(arg, met.Drain, micros(met.Tick), met.Capacity)
+	} else {
+		arg = append(arg, c.shape.numbers...)
+	}
+	return string(append(arg, c.shape.name...))
 }
 
 // time is what a script is told about the time: that of the caller, or 0 to look at its own clock.
@@ -112,7 +118,7 @@ func (c *claim) longest() int64 {
 
 // plain says that one.lua can charge c at a moment.
 func (c *claim) plain(moment int64) bool {
-	if c.units <= 0 || c.shadow != 0 || c.longest() >= 0 || c.shape.Tick != int64(time.Microsecond) {
+	if c.units <= 0 || c.shadow != 0 || c.take.Kept > 0 || c.longest() >= 0 || c.shape.Tick != int64(time.Microsecond) {
 		return false
 	}
 	age, _ := c.age(moment)
@@ -146,7 +152,8 @@ func (c *claim) report(o *bucket.Outcome, shadow, all bool) {
 		c.reportPlace(o, allowed)
 		return
 	}
-	c.state.Report(o, c.at, &c.take.Shape, units, allowed)
+	met := c.take.Met()
+	c.state.Report(o, c.at, &met, units, allowed)
 	if c.take.Shape.Algorithm == rate.LeakyBucket {
 		c.reportWait(o, units, shadow, all)
 	}
