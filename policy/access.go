@@ -505,6 +505,9 @@ func (c *ruleCheck) checkAccess(i int, r *Rule, at *place) (ok bool) {
 	if r.Refusal != "" {
 		wrong("refusal", text(string(r.Refusal)), "none"+because)
 	}
+	if r.Priority != "" {
+		wrong("priority", text(string(r.Priority)), "none"+because)
+	}
 	return ok
 }
 

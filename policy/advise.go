@@ -95,6 +95,7 @@ func (c *advice) noteRule(i int, id RuleID, members []bool) {
 	lasting, pair := c.set.lasting(id)
 	c.noteBurst(i, rule, limit)
 	c.notePenalty(i, rule)
+	c.notePriority(i, rule)
 	if rule.Algorithm == FixedWindow && !c.full("window_edge") {
 		c.rule(Note, i, "window_edge", "algorithm", text(rule.Algorithm.String()),
 			fmt.Sprintf("sliding_log where %d must be the most in any %s; where two windows meet, this one admits "+
@@ -207,7 +208,8 @@ func (c *advice) same(a, b *row) bool {
 		c.set.extras[a.extra].title == c.set.extras[b.extra].title &&
 		c.set.extras[a.extra].answers == c.set.extras[b.extra].answers &&
 		c.set.extras[a.extra].penalty == c.set.extras[b.extra].penalty &&
-		c.set.extras[a.extra].refusal == c.set.extras[b.extra].refusal
+		c.set.extras[a.extra].refusal == c.set.extras[b.extra].refusal &&
+		c.set.extras[a.extra].priority == c.set.extras[b.extra].priority
 }
 
 // noteAddressGuard reports a tenant's limit for each caller above the guard per

@@ -387,6 +387,7 @@ type savedRule struct {
 	CountWhen   Answers       `json:"cw,omitempty"`
 	Penalty     Penalty       `json:"pen,omitempty"`
 	Refusal     Refusal       `json:"ref,omitempty"`
+	Priority    Priority      `json:"pri,omitempty"`
 	Expires     time.Time     `json:"x,omitzero"`
 	Name        string        `json:"n,omitempty"`
 

@@ -209,6 +209,7 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		answers: make([]Answers, 1), statuses: make([]*Statuses, 1), penalties: make([]Penalty, 1),
 		penaltyTerms: make([]*PenaltyTerms, 1),
 		refusals:     make([]Refusal, 1), refusalTerms: make([]*RefusalTerms, 1),
+		priorities: make([]Priority, 1), priorityTerms: make([]*PriorityTerms, 1),
 	}}
 	f := &findings{doc: doc, broken: map[int]bool{}}
 	p := &places{findings: f, endpoints: o.Endpoints, known: map[string]*place{}, orphans: map[string]uint32{}}
@@ -216,7 +217,7 @@ func newCompiler(doc Document, o CompileOptions, about int, found ...Problem) *c
 		task: t, compiled: map[rate.Limit]compiledLimit{},
 		extras: map[extra]uint32{{}: 0}, onlys: map[string]uint32{}, answerNumbers: map[Answers]uint32{},
 		penaltyNumbers: map[Penalty]uint32{},
-		refusalNumbers: map[Refusal]uint32{},
+		refusalNumbers: map[Refusal]uint32{}, priorityNumbers: map[Priority]uint32{},
 	}
 	g := newGrouping(t, p, about)
 	c := &compiler{
@@ -299,7 +300,7 @@ func (c *compiler) readRule(i int, at *place) {
 			only:    c.only(r.Only),
 			answers: c.answers(r.CountWhen),
 			penalty: c.penalty(r.Penalty),
-			refusal: c.refusal(r.Refusal),
+			refusal: c.refusal(r.Refusal), priority: c.priority(r.Priority),
 		}),
 		subject: r.Subject, mode: r.Mode, loss: r.OnStoreLoss,
 		algorithm: r.Algorithm, scope: r.Scope,

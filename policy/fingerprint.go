@@ -85,6 +85,9 @@ func (c *content) ruleAt(h hash, r *Rule) {
 	if r.Refusal != "" {
 		h = h.number(5).text(string(r.Refusal))
 	}
+	if r.Priority != "" {
+		h = h.number(6).text(string(r.Priority))
+	}
 	c.sum += h.number(uint64(expiry(r.Expires))).sum()
 	c.rules++
 }

@@ -35,7 +35,7 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 	if want := c.wantName(r, at); want != "" {
 		wrong("subject", text(r.SubjectText()), want)
 	}
-	sound := true
+	sound, shape := true, rate.Shape{}
 	if r.Limit <= 0 {
 		sound = false
 		wrong("limit", number(r.Limit), "1 or more")
@@ -74,7 +74,9 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 			wrong("limit", fmt.Sprintf("%d per %s with burst %d", l.Tokens, duration(l.Per), l.Burst),
 				"one that counts exactly: "+oneLine(compiled.err))
 		}
-		limit = compiled.index
+		if limit = compiled.index; compiled.err == nil {
+			shape = c.set.shapes[limit]
+		}
 	}
 	enum := func(field string, v uint8, texts []string) {
 		if int(v) >= len(texts) {
@@ -97,6 +99,7 @@ func (c *ruleCheck) checkRule(i int, r *Rule, at *place) (limit uint32, ok bool)
 	}
 	checkAfterwards(r, wrong)
 	c.checkRefusal(r, wrong)
+	checkPriority(r, shape, wrong)
 	return limit, ok
 }
 
@@ -207,8 +210,21 @@ func (c *ruleCheck) checkKept(r *Rule) string {
 	if compiled.err != nil {
 		return "" // reported as a limit
 	}
-	if err := c.o.Keeps(c.set.shapes[compiled.index]); err != nil {
+	shape := c.set.shapes[compiled.index]
+	if err := c.o.Keeps(shape); err != nil {
 		return "a limit that the shared store can count: " + oneLine(err)
+	}
+	terms, _ := r.Priority.Terms()
+	if terms == nil {
+		return ""
+	}
+	for _, share := range terms.Shares {
+		if part, ok := shape.Share(share.Percent); !ok {
+			continue
+		} else if err := c.o.Keeps(part); err != nil {
+			return fmt.Sprintf("a limit of which the shared store can count what class %v is sure of: %s", share.Class,
+				oneLine(err))
+		}
 	}
 	return ""
 }
@@ -431,6 +447,7 @@ func (c *review) check() {
 		if g := &c.groups[c.grouped[i]]; g.count > 0 {
 			id := c.placed(i)
 			c.checkCosts(int(c.indexes[i]), id, costs)
+			c.checkClassCosts(int(c.indexes[i]), id, costs)
 			c.checkParts(int(c.indexes[i]), id, batches)
 			c.checkMetered(int(c.indexes[i]), id)
 			c.checkVoid(int(c.indexes[i]), id, all)

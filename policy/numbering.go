@@ -21,6 +21,8 @@ type numbering struct {
 	penaltyNumbers map[Penalty]uint32
 	refusalNumbers map[Refusal]uint32
 
+	priorityNumbers map[Priority]uint32
+
 	lastLimit    rate.Limit // looked up last: neighbours often have the same
 	lastCompiled compiledLimit
 }

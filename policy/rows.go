@@ -58,6 +58,8 @@ type extra struct {
 	answers uint32     // in answers and statuses
 	penalty uint32     // in penalties and penaltyTerms
 	refusal uint32     // in refusals and refusalTerms
+
+	priority uint32 // in priorities and priorityTerms
 }
 
 // The endpoint numbers of the reserved endpoints in a row. UNKNOWN has

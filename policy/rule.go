@@ -58,6 +58,7 @@ type Rule struct {
 	CountWhen   Answers   // which answers count, such as "401,403"; the others are given back (Limiter.SettleAnswer)
 	Penalty     Penalty   // when a caller that is denied again and again is blocked for a time
 	Refusal     Refusal   // what a request is answered that the rule denies
+	Priority    Priority  // of which class requests are, or how classes share the budget
 
 	// Expires is when the rule ends; zero is never. A rule that expires may stand
 	// beside a lasting one for the same Endpoint, Project, Tier and Subject, and

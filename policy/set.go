@@ -74,6 +74,11 @@ type Set struct {
 	refusals     []Refusal // each Rule.Refusal once; 0 is none
 	refusalTerms []*RefusalTerms
 
+	priorities    []Priority // each Rule.Priority once; 0 is none
+	priorityTerms []*PriorityTerms
+	classed       [Classes]bool // the classes that some rule says requests are of
+	places        *PriorityTerms
+
 	access *access // rules of Mode Allow and Block; nil if there are none
 
 	present subjectSet // the subjects that any rule has
@@ -277,6 +282,7 @@ func (s *Set) Rule(id RuleID) Rule {
 		Subject: r.subject, Algorithm: r.algorithm, Mode: r.writtenMode(), Scope: r.scope, OnStoreLoss: r.loss,
 		Only: s.onlys[more.only], Name: string(s.titles.name(more.title)), EnforcePercent: int64(r.percent),
 		CountWhen: s.answers[more.answers], Penalty: s.penalties[more.penalty], Refusal: s.refusals[more.refusal],
+		Priority: s.priorities[more.priority],
 	}
 	if r.who.isTier() {
 		rule.Tier = string(s.tiers.name(r.who.number()))

@@ -90,7 +90,8 @@ func (o *CacheOptions) checkStale() error {
 		errs = append(errs, fmt.Errorf("FallbackRule: %w", err))
 	}
 	if r.Project != "" || r.Tier != "" || r.Mode != Enforce || r.Scope != Local || !r.Expires.IsZero() ||
-		r.EnforcePercent != 0 || r.CountWhen != "" || r.Penalty != "" || r.Refusal != "" {
+		r.EnforcePercent != 0 || r.CountWhen != "" || r.Penalty != "" || r.Refusal != "" ||
+		r.Priority != "" {
 		errs = append(errs,
 			errors.New("FallbackRule has more than Limit, Per, Burst, Subject and Algorithm, want these alone: it "+
 				"applies to everybody, in each process"))

@@ -42,6 +42,9 @@ func (c *review) checkVoid(i int, id RuleID, all overrides) {
 	if r.endpoint == rowAll || r.endpoint == rowUnknown || !s.live(r, c.wall) {
 		return
 	}
+	if terms := s.PriorityOf(id); terms != nil && terms.Class != Unclassed {
+		return // it says of which class requests are
+	}
 	also := c.alsoCount(id, all)
 	for _, other := range also {
 		q := &s.rows[other]

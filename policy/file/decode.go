@@ -164,7 +164,7 @@ func (d *decoder) ignore(doc *policy.Document) error {
 }
 
 const fields = "endpoint, project, tier, limit, per, burst, subject, algorithm, mode, scope, on_store_loss, " +
-	"count_when, penalty, refusal, expires, name or enforce_percent"
+	"count_when, penalty, refusal, priority, expires, name or enforce_percent"
 
 func (d *decoder) rule(r *policy.Rule, i int) error {
 	const where = "rules"
@@ -216,6 +216,8 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 			err = d.words(where, i, field, &r.Penalty)
 		case "refusal":
 			err = d.words(where, i, field, &r.Refusal)
+		case "priority":
+			err = d.words(where, i, field, &r.Priority)
 		case "expires":
 			r.Expires, err = d.time(where, i)
 		case "enforce_percent":

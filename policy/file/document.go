@@ -68,6 +68,7 @@ type Entry struct {
 	CountWhen   policy.Answers   `json:"count_when,omitempty" yaml:"count_when,omitempty"` // "401,403"
 	Penalty     policy.Penalty   `json:"penalty,omitempty" yaml:"penalty,omitempty"`       // "10 in 1m for 15m"
 	Refusal     policy.Refusal   `json:"refusal,omitempty" yaml:"refusal,omitempty"`       // "503 without fields"
+	Priority    policy.Priority  `json:"priority,omitempty" yaml:"priority,omitempty"`     // "low", "high:50,low:10"
 	Expires     time.Time        `json:"expires,omitzero" yaml:"expires,omitempty"`        // RFC 3339
 	Name        string           `json:"name,omitempty" yaml:"name,omitempty"`
 
@@ -124,7 +125,8 @@ func (d Document) Policy(source string) policy.Document {
 			Limit: e.Limit, Per: time.Duration(e.Per), Burst: e.Burst,
 			Subject: e.Subject.Subject, Only: e.Subject.Only, Algorithm: e.Algorithm, Mode: e.Mode, Scope: e.Scope,
 			OnStoreLoss: e.OnStoreLoss, CountWhen: e.CountWhen, Penalty: e.Penalty, Refusal: e.Refusal,
-			Expires: e.Expires, Name: e.Name,
+			Priority: e.Priority,
+			Expires:  e.Expires, Name: e.Name,
 			EnforcePercent: e.EnforcePercent,
 		}
 	}
@@ -147,7 +149,8 @@ func From(d policy.Document) Document {
 			Subject: policy.Whom{Subject: r.Subject, Only: r.Only}, Algorithm: r.Algorithm, Mode: r.Mode,
 			Scope:       r.Scope,
 			OnStoreLoss: r.OnStoreLoss, CountWhen: r.CountWhen, Penalty: r.Penalty, Refusal: r.Refusal,
-			Expires: r.Expires, Name: r.Name,
+			Priority: r.Priority,
+			Expires:  r.Expires, Name: r.Name,
 			EnforcePercent: r.EnforcePercent,
 		}
 	}

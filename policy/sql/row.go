@@ -119,6 +119,7 @@ func (r row) rule() policy.Rule {
 	r.words("count_when", &rule.CountWhen)
 	r.words("penalty", &rule.Penalty)
 	r.words("refusal", &rule.Refusal)
+	r.words("priority", &rule.Priority)
 	if r.value("endpoint") == nil {
 		r.wrong("endpoint", `a template, "default", "UNKNOWN" or "*"`)
 	}

@@ -20,6 +20,7 @@
 //	count_when     text     which answers count: "401,403"
 //	penalty        text     "10 in 1m for 15m"
 //	refusal        text     "503 without fields"
+//	priority       text     "low", "high:30,normal:20,low:10"
 //
 // Other columns are left alone. A value of another kind is an error that names
 // the table, the row, the field, the value and what is wanted; all of them are
@@ -180,7 +181,7 @@ func (s *Source) Load(ctx context.Context) (policy.Document, string, error) {
 var columnNames = []string{
 	"endpoint", "project_id", "rps_limit", "per_seconds", "burst", "tier", "subject", "algorithm",
 	"mode", "scope", "on_store_loss", "expires_at", "name", "enforce_percent",
-	"count_when", "penalty", "refusal",
+	"count_when", "penalty", "refusal", "priority",
 }
 
 // required is how many of columnNames a table must have.
