@@ -214,6 +214,11 @@ type Decision struct {
 	// holds.
 	Cost int64
 
+	// Class is how urgent the request is, as the rules say (policy.Priority);
+	// policy.Unclassed where none says anything of classes, and of a request that
+	// was settled before the rules that apply were known.
+	Class policy.Class
+
 	// Lost says that a bucket could not be asked and the request passed all the
 	// same, because its rule says so.
 	Lost bool
@@ -279,7 +284,7 @@ func (d *Decision) Template() endpoint.Template {
 // settle records what the buckets said.
 func (d *Decision) settle(p *charge.Plan, allowed bool) {
 	d.Cost, d.Allowed, d.Reason = p.Cost, allowed, WithinLimits
-	d.count = len(p.Takes)
+	d.count = p.Told()
 	verdicts := d.inline[:min(d.count, inlineVerdicts)]
 	if d.count > inlineVerdicts {
 		d.more = make([]Verdict, d.count)
@@ -287,6 +292,9 @@ func (d *Decision) settle(p *charge.Plan, allowed bool) {
 	}
 	for i := range p.Charges {
 		c := &p.Charges[i]
+		if c.Kind == charge.Sure {
+			break // they come last
+		}
 		v := &verdicts[c.Place]
 		if c.Joined {
 			v.shared |= 1 << c.Principal

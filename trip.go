@@ -136,7 +136,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if len(p.Others) > 0 {
 		d.Others = slices.Clone(p.Others)
 	}
-	d.Region = p.Region
+	d.Region, d.Class = p.Region, p.Class
 	if !ruled && t.terms.denyUnruled {
 		return NoRule, false, true
 	}
@@ -310,6 +310,9 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		}
 	}
 	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
+	if p.Sure && err == nil {
+		allowed = p.Retry(ctx, l.buckets, allowed, true)
+	}
 	if p.Concurrent {
 		p.Estimate()
 	}

@@ -42,15 +42,22 @@ func (l *Limiter) Waiters() (waiting, most int) {
 	return l.waiting.Count(), int(l.terms.Load().maxWaiters)
 }
 
-// WithoutPlace reports how many requests found no place to wait: because it was full, or because others of their
-// caller wait already and have its share. They were denied unless it was their turn.
-func (l *Limiter) WithoutPlace() (full, beyondShare uint64) {
-	return l.waiting.Refused()
+// WithoutPlace reports how many requests found no place to wait: because it was full, because others of their
+// caller wait already and have its share, or because what was left is for higher classes (policy.Priority). They were
+// denied unless it was their turn.
+func (l *Limiter) WithoutPlace() (full, beyondShare, lowerClass uint64) {
+	r := l.waiting.Refused()
+	return r.Full.Load(), r.BeyondShare.Load(), r.LowerClass.Load()
 }
 
 // queue finds a place for a request that may have to wait, which is to be left. One that finds none may not wait.
 func (l *Limiter) queue(t *trip) (place int) {
-	place = l.waiting.Enter(t.terms.maxWaiters, &t.decision.Principal)
+	var part waiters.Part
+	if places := t.plan.Set.Places(); places != nil {
+		class := t.plan.Class
+		part = waiters.Part{Class: uint8(class), Kept: places.Kept(class), Sure: places.Sure(class).Percent}
+	}
+	place = l.waiting.Enter(t.terms.maxWaiters, &t.decision.Principal, part)
 	if place == waiters.NoPlace {
 		t.plan.LimitWait(-1)
 	}

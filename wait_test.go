@@ -196,7 +196,7 @@ func TestFloodLeavesOthersToWait(t *testing.T) {
 		if index := sum * sum / (others * squares); sum < others*each*0.95 || index < 0.95 {
 			t.Errorf("others had %v of %d served, Jain index %.3f: %v", sum, others*each, index, served)
 		}
-		if full, beyondShare := b.WithoutPlace(); full != 0 || beyondShare < 9000 {
+		if full, beyondShare, _ := b.WithoutPlace(); full != 0 || beyondShare < 9000 {
 			t.Errorf("%d found the room full and %d had their share, want 0 and most of the flood", full, beyondShare)
 		}
 		if waiting, _ := b.Waiters(); waiting != 0 {

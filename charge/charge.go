@@ -66,6 +66,9 @@ const (
 	// Larger is the bucket of a larger tier, for a caller whose credential says
 	// its tier.
 	Larger
+	// Sure is the bucket of what the request's class is sure of in a budget that
+	// several share, where it found too little without; see Plan.Retry.
+	Sure
 )
 
 // Guards reports whether such a bucket has to have room beside a rule's own one.
@@ -87,7 +90,7 @@ type Charge struct {
 	Concurrent bool
 
 	Place int           // of its take in Plan.Takes
-	Of    int           // for Earlier and Larger, the rule's own charge, in Plan.Charges
+	Of    int           // for Earlier, Larger and Sure, the rule's own charge, in Plan.Charges
 	As    policy.RuleID // for Larger, the rule of the larger tier
 
 	id    uint64 // Terms.ID of the rule that the bucket is named by
@@ -109,6 +112,9 @@ type Plan struct {
 
 	Concurrent bool // one of Charges is
 
+	Class policy.Class // of the request; Unclassed where no rule says anything of classes
+	Sure  bool         // the class is sure of something in a budget that several share
+
 	planner *Planner
 
 	// Of the principal who is being charged:
@@ -122,6 +128,7 @@ type Plan struct {
 	guards []policy.Guard
 	pasts  []rate.Past    // what allowances replaced, of all principals: takes point to it
 	moves  [][2]rate.Past // and what came before moves
+	firsts []bucket.Outcome
 }
 
 // MaxNamed is the longest value of a path parameter or a claim that has a bucket of its own, in bytes: longer
@@ -192,6 +199,9 @@ func (pl *Planner) Plan(p *Plan) (ruled bool) {
 		if !pl.charge(p, 1+n, &p.Others[n]) {
 			ruled = false
 		}
+	}
+	if p.Class, p.Sure = policy.Unclassed, false; p.Set.Prioritises() {
+		p.classify()
 	}
 	if cap(p.Outs) < len(p.Takes) {
 		p.Outs = make([]bucket.Outcome, max(several, 2*len(p.Takes)))
@@ -359,7 +369,7 @@ func (pl *Planner) name(p *Plan) {
 			terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before
 		}
-		take.Cost, take.Shadow, take.MaxWait = p.Charges[p.first+i].cost(p.Cost), a.Shadow, 0
+		take.Cost, take.Shadow, take.MaxWait, take.Kept = p.Charges[p.first+i].cost(p.Cost), a.Shadow, 0, 0
 		p.Concurrent = p.Concurrent || terms.Concurrent
 		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket
 	}

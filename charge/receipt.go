@@ -50,6 +50,7 @@ type item struct {
 	units int64
 	cost  int64 // tokens that are units
 	fixed bool  // whatever the request turns out to have cost
+	sure  bool  // it is of what the class was sure of, beside what the rule's own bucket was charged
 
 	moved int64 // of Earlier, when the project had moved last
 
@@ -89,8 +90,7 @@ func (p *Plan) Receipt(r *Receipt) {
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
 			key: take.Key, tag: take.Tag, reach: take.Reach, place: take.Place, shape: take.Shape, units: units,
-			moved: c.moved,
-			cost:  take.Cost, fixed: c.most > 0,
+			moved: c.moved, cost: take.Cost, fixed: c.most > 0, sure: c.Kind == Sure,
 			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now,
 		})
 	}
@@ -271,7 +271,7 @@ func (r *Receipt) AddPlaces(to map[uint64]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.items {
-		if it := &r.items[i]; it.concurrent && !it.corrected {
+		if it := &r.items[i]; it.concurrent && !it.corrected && !it.sure {
 			to[it.rule]++
 		}
 	}
@@ -392,6 +392,9 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		}
 		if it.moved != 0 {
 			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
+		}
+		if it.sure { // whose bucket never had another limit
+			terms.Shape, terms.Since, terms.Before = it.shape, 0, nil
 		}
 		take := pl.Allowances.Restate(s.Now, bucket.Take{Key: it.key, Shape: terms.Shape, Since: terms.Since,
 			Before: terms.Before})

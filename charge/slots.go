@@ -18,7 +18,7 @@ func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers) (offer slot.Offer
 	_, understood := slot.ReadPending(h)
 	for i := range p.Takes {
 		take := &p.Takes[i]
-		if take.Shadow || take.Cost == 0 || p.concurrentAt(i) {
+		if take.Shadow || take.Cost == 0 || p.untimed(i) {
 			continue
 		}
 		p.Outs[i] = bucket.Outcome{}
@@ -46,7 +46,7 @@ func (p *Plan) Space(slots *slot.Table, h identity.Headers, binding int, allowed
 	more, understood := slot.ReadPending(h)
 	for i := range p.Takes {
 		take, out := &p.Takes[i], &p.Outs[i]
-		if take.Shadow || take.Cost == 0 || p.concurrentAt(i) || out.Unknown || out.Never || out.Allowed && !allowed {
+		if take.Shadow || take.Cost == 0 || p.untimed(i) || out.Unknown || out.Never || out.Allowed && !allowed {
 			continue
 		}
 		b, caller, alone := p.slotted(i)
@@ -82,7 +82,7 @@ func (p *Plan) Foresee(slots *slot.Table, h identity.Headers, allowed bool) (tim
 	times = make([]Time, len(p.Takes))
 	for i := range p.Takes {
 		take, out := &p.Takes[i], &p.Outs[i]
-		if take.Shadow || take.Cost == 0 || p.concurrentAt(i) || out.Unknown || out.Never || out.Allowed && !allowed {
+		if take.Shadow || take.Cost == 0 || p.untimed(i) || out.Unknown || out.Never || out.Allowed && !allowed {
 			continue
 		}
 		b, caller, alone := p.slotted(i)
@@ -105,14 +105,16 @@ func (p *Plan) Foresee(slots *slot.Table, h identity.Headers, allowed bool) (tim
 	return times, offer
 }
 
-// concurrentAt reports whether one of the takes is of requests under way, for which there are no times.
-func (p *Plan) concurrentAt(place int) bool {
-	if !p.Concurrent {
+// untimed reports whether one of the takes is of requests under way, or of a budget that classes share: for those there
+// are no times, which would be kept for one class from a higher one.
+func (p *Plan) untimed(place int) bool {
+	if !p.Concurrent && p.Class == policy.Unclassed {
 		return false
 	}
 	for i := range p.Charges {
-		if c := &p.Charges[i]; c.Place == place {
-			return c.Concurrent
+		if c := &p.Charges[i]; c.Place == place && !c.Joined {
+			terms := p.Set.PriorityOf(c.Rule)
+			return c.Concurrent || terms != nil && terms.Shares != nil
 		}
 	}
 	return false

@@ -120,6 +120,7 @@ func exposed(names []string) string {
 type Told struct {
 	rule *rendered
 	got  bucket.Outcome
+	less int64         // of the burst, which the request's class leaves for others
 	slot time.Duration // until the time of its own that the client has by this limit; 0 if it has none
 }
 
@@ -179,7 +180,7 @@ func (h *handler) setFields(w http.ResponseWriter, r *http.Request, d *headgate.
 		if v == nil {
 			continue
 		}
-		t := Told{rule: rule, got: v.Outcome}
+		t := Told{rule: rule, got: v.Outcome, less: d.Policies().Leaves(v.Rule, d.Class)}
 		if v.Rule == decided.Rule {
 			binding, t.slot = len(told), d.Slot.Wait
 		}
@@ -405,7 +406,7 @@ func (version Draft) appendQuota(dst []byte, t *Told) []byte {
 		return strconv.AppendInt(append(dst, ";headgate-slot="...), int64(ms), 10)
 	}
 	dst = strconv.AppendInt(dst, t.got.Remaining, 10)
-	if wait := untilMore(&t.rule.Rule, &t.got); wait > 0 {
+	if wait := untilMore(&t.rule.Rule, &t.got, t.less); wait > 0 {
 		dst = strconv.AppendInt(append(dst, until...), rate.Seconds(wait), 10)
 	}
 	return dst
@@ -413,8 +414,9 @@ func (version Draft) appendQuota(dst []byte, t *Told) []byte {
 
 // untilMore is how long until the bucket holds more than now: for a denied
 // request until it would pass, else until the next whole token. It is 0 for a
-// full bucket, and when no wait helps.
-func untilMore(rule *policy.Rule, got *bucket.Outcome) time.Duration {
+// full bucket, and when no wait helps. Of the burst so many tokens less are the
+// client's.
+func untilMore(rule *policy.Rule, got *bucket.Outcome, less int64) time.Duration {
 	if got.Never {
 		return 0
 	}
@@ -424,12 +426,16 @@ func untilMore(rule *policy.Rule, got *bucket.Outcome) time.Duration {
 	if rule.Algorithm != policy.TokenBucket && rule.Algorithm != policy.LeakyBucket {
 		return got.ResetAfter // tokens of a window do not come back one by one
 	}
-	missing := rule.Burst - got.Remaining - 1 // tokens short of full, after the next one
+	missing := rule.Burst - less - got.Remaining - 1 // tokens short of full, after the next one
 	if missing < 0 {
 		return 0
 	}
 	// Rounded to the side of a later time; the field has whole seconds.
-	return got.ResetAfter - time.Duration(float64(missing)*float64(rule.Per)/float64(rule.Limit))
+	wait := got.ResetAfter - time.Duration(float64(missing)*float64(rule.Per)/float64(rule.Limit))
+	if less > 0 && wait <= 0 { // it passed by what its class is sure of, whose tokens come back more slowly
+		return got.ResetAfter
+	}
+	return wait
 }
 
 // appendName appends an RFC 9651 §3.3.3 string. Rule titles are printable

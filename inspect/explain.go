@@ -46,6 +46,9 @@ type Explanation struct {
 	// Penalty is the rule that blocks the caller for a time; absent if none does.
 	Penalty *Penalty `json:"penalty,omitempty"`
 
+	// Class is how urgent the request is; absent where no rule says anything of classes.
+	Class string `json:"class,omitempty"`
+
 	// Considered is every place a rule was looked for, in order.
 	Considered []Considered `json:"considered,omitempty"`
 
@@ -140,6 +143,11 @@ type Attempt struct {
 	// Refusal is what the rule answers the requests that it denies, absent if that is 429 with problem details.
 	Refusal string `json:"refusal,omitempty"`
 
+	// Priority is what the rule says of classes, absent if it says nothing; Share is absent unless they share this
+	// bucket.
+	Priority string `json:"priority,omitempty"`
+	Share    *Share `json:"share,omitempty"`
+
 	// Unknown says that this bucket was not asked, so that the numbers say nothing:
 	// another one had denied the request, or nobody answers for it. OnStoreLoss is
 	// what becomes of the request then; absent where the bucket is in this process.
@@ -158,6 +166,34 @@ type Attempt struct {
 	// lasting rule in whose place it stands until then.
 	Expires   time.Time `json:"expires,omitzero"`
 	StandsFor string    `json:"stands_for,omitempty"`
+}
+
+// Share is what the request's class has of a bucket that classes share. What is left of it is told as that class may
+// use it.
+type Share struct {
+	Kept    int64  `json:"kept"`              // tokens that the class leaves for others
+	Sure    int    `json:"sure_percent"`      // of the limit, that it may have whatever others ask for
+	As      string `json:"as,omitempty"`      // the class whose share that is, if the rule does not name this one
+	Used    bool   `json:"by_sure,omitempty"` // the request passes by that alone
+	Highest bool   `json:"highest,omitempty"` // what it leaves is only what all are sure of
+}
+
+// shareOf is what a request's class has of the bucket of a charge, nil if classes do not share it.
+func shareOf(p *charge.Plan, of int) *Share {
+	c := &p.Charges[of]
+	terms := p.Set.PriorityOf(c.Rule)
+	if terms == nil || terms.Shares == nil || c.Kind.Guards() {
+		return nil
+	}
+	sure := terms.Sure(p.Class)
+	s := &Share{Kept: p.Set.Leaves(c.Rule, p.Class), Sure: sure.Percent, Highest: sure == terms.Shares[0]}
+	if sure.Class != p.Class {
+		s.As = sure.Class.String()
+	}
+	for i := range p.Charges {
+		s.Used = s.Used || p.Charges[i].Kind == charge.Sure && p.Charges[i].Of == of
+	}
+	return s
 }
 
 // Time is when a refused caller may come again. RetryAfter says how long that is.
@@ -227,6 +263,7 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 		x.Penalty = &Penalty{Rule: rule.Title(), Terms: string(rule.Penalty), Until: until}
 	}
 	if d.Plan.Planned() {
+		x.Class = d.Class.String()
 		x.explainRules(d)
 		x.explainBuckets(l, d)
 	}
@@ -371,14 +408,14 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 		return // the buckets could not be asked
 	}
 	for i := range d.Plan.Charges {
-		if c := &d.Plan.Charges[i]; !c.Joined {
+		if c := &d.Plan.Charges[i]; !c.Joined && c.Kind != charge.Sure {
 			a := attempt(l, d, c, &verdicts[c.Place])
 			var t *charge.Time
 			if d.Times != nil {
 				t = &d.Times[c.Place]
 			}
 			a.Time = timeOf(t, a.Denies && a.RetryAfter > 0 && d.Policies().Terms(c.Rule).Subject.ManyCallers())
-			a.Allowance = allowanceOf(l, &d.Plan, i)
+			a.Allowance, a.Share = allowanceOf(l, &d.Plan, i), shareOf(&d.Plan, i)
 			x.Buckets = append(x.Buckets, a)
 		}
 	}
@@ -401,7 +438,7 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 		Binding: c.Place == d.Bound,
 		Percent: int(rule.EnforcePercent), Expires: rule.Expires, CountWhen: string(rule.CountWhen),
 		Penalty: string(rule.Penalty),
-		Refusal: string(rule.Refusal),
+		Refusal: string(rule.Refusal), Priority: string(rule.Priority),
 	}
 	a.Left = Left{Endpoint: rule.Endpoint, Remaining: out.Remaining, ResetAfter: out.ResetAfter}
 	if c.Principal > 0 {

@@ -214,6 +214,7 @@ func allowanceOf(l *headgate.Limiter, p *charge.Plan, of int) *Allowance {
 
 // peek reports how a bucket would answer a request for one token, and for none.
 func peek(ctx context.Context, l *headgate.Limiter, now int64, take bucket.Take) (one, none bucket.Outcome, err error) {
+	take.Kept = 0 // what there is, whoever may have it
 	takes, outs := [1]bucket.Take{take}, [1]bucket.Outcome{}
 	if err := l.Peek(ctx, now, takes[:], outs[:]); err != nil {
 		return one, none, err

@@ -297,6 +297,9 @@ func (b *builder) checkRule(id policy.RuleID) {
 	if b.Policies.RefusalOf(id) != nil {
 		wrong("refusal", "set", "none")
 	}
+	if b.Policies.PriorityOf(id) != nil {
+		wrong("priority", "set", "none")
+	}
 	if !r.Expires.IsZero() {
 		wrong("expires_at", r.Expires.Format(time.RFC3339), "none: the module has no calendar")
 	}

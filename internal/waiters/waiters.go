@@ -19,6 +19,10 @@ import (
 // With room for 1024 a queue has 2. One caller with ten thousand requests gets 512 of them to wait;
 // the 513th is refused, since each queue of its hand has more than 2. The first of another caller
 // enters a queue that is empty.
+//
+// Where rules tell classes of requests apart, a class leaves places for those above it, and may
+// always have some of its own (Part). Fewer are wanted for certain than the others leave, so they
+// are there.
 const (
 	queues   = 256
 	handSize = 6
@@ -30,7 +34,26 @@ type Room struct {
 	all    atomic.Int64
 	queued [queues]atomic.Int64 // the part of all that entered by each
 
-	full, beyondShare atomic.Uint64 // requests that found no place
+	ofClass [MaxClasses]atomic.Int64 // those that came with a Part
+
+	refused Refused
+}
+
+// Refused is how many requests found no place.
+type Refused struct {
+	Full        atomic.Uint64 // all were taken
+	BeyondShare atomic.Uint64 // others of their caller had its share
+	LowerClass  atomic.Uint64 // the rest was for higher classes
+}
+
+// MaxClasses is above every Part.Class.
+const MaxClasses = 8
+
+// Part is what a class of requests may have of the places, in percent.
+type Part struct {
+	Class uint8 // 0 for requests that are of none, which may have all
+	Kept  int   // for other classes
+	Sure  int   // whatever others want
 }
 
 // New returns an empty Room.
@@ -39,34 +62,38 @@ func New() *Room { return &Room{seed: maphash.MakeSeed()} }
 // Count is how many are in it.
 func (r *Room) Count() int { return int(r.all.Load()) }
 
-// Refused is how many found no place: because all were taken, or because others of their caller had its share.
-func (r *Room) Refused() (full, beyondShare uint64) { return r.full.Load(), r.beyondShare.Load() }
+// Refused is how many found no place, and why.
+func (r *Room) Refused() *Refused { return &r.refused }
 
-// NoPlace is in place of the queue of a request that found none.
+// NoPlace stands for the place of a request that found none.
 const NoPlace = -1
 
-// Enter finds a place for a request of somebody, among most, and returns its queue, or NoPlace. There
-// are never more than most in a place: each saw a count of no more when it came, its own included.
-func (r *Room) Enter(most int64, who *identity.Principal) (queue int) {
-	queue = r.shortest(handOf(r.hash(who)))
+// Enter finds a place for a request of somebody, among most, or NoPlace. There are never more than
+// most in a place: each saw a count of no more when it came, its own included.
+func (r *Room) Enter(most int64, who *identity.Principal, part Part) (place int) {
+	queue := r.shortest(handOf(r.hash(who)))
 	share := most / 2 / queues // 0 if there is less room than two for a queue: all of it is for whoever comes
-	all, mine := r.all.Add(1), r.queued[queue].Add(1)
+	all, mine, ofClass := r.all.Add(1), r.queued[queue].Add(1), r.ofClass[part.Class].Add(1)
+	place = queue + queues*int(part.Class)
 	switch {
 	case all > most:
-		r.full.Add(1)
+		r.refused.Full.Add(1)
+	case all > most-most*int64(part.Kept)/100 && ofClass > most*int64(part.Sure)/100:
+		r.refused.LowerClass.Add(1)
 	case all > most-queues*share && mine > share:
-		r.beyondShare.Add(1)
+		r.refused.BeyondShare.Add(1)
 	default:
-		return queue
+		return place
 	}
-	r.Leave(queue)
+	r.Leave(place)
 	return NoPlace
 }
 
 // Leave gives back the place that Enter found, if it did.
-func (r *Room) Leave(queue int) {
-	if queue != NoPlace {
-		r.queued[queue].Add(-1)
+func (r *Room) Leave(place int) {
+	if place != NoPlace {
+		r.queued[place%queues].Add(-1)
+		r.ofClass[place/queues].Add(-1)
 		r.all.Add(-1)
 	}
 }

@@ -98,7 +98,7 @@ func TestPlacesAreKeptForWhoHasNone(t *testing.T) {
 			}
 			open := int(most) - queues*share
 			want := len(places) < open || room
-			place := w.Enter(most, who)
+			place := w.Enter(most, who, Part{})
 			if got := place != NoPlace; got != want {
 				t.Fatalf("step %d of %d places: %d wait, entered %v, want %v", step, most, len(places), got, want)
 			}
@@ -153,10 +153,10 @@ func TestFloodsLeavePlaces(t *testing.T) {
 	for try := range tries {
 		w := New()
 		for flooder := range 32 {
-			for w.Enter(1024, named(try*33+flooder)) != NoPlace {
+			for w.Enter(1024, named(try*33+flooder), Part{}) != NoPlace {
 			}
 		}
-		if w.Enter(1024, named(try*33+32)) == NoPlace {
+		if w.Enter(1024, named(try*33+32), Part{}) == NoPlace {
 			none++
 		}
 	}
@@ -207,7 +207,7 @@ func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
 			random, who := rand.New(rand.NewPCG(7, uint64(caller))), named(caller)
 			var places []int
 			for range 2000 {
-				if place := w.Enter(most, who); place != NoPlace {
+				if place := w.Enter(most, who, Part{}); place != NoPlace {
 					places = append(places, place)
 					for n := in.Add(1); ; {
 						if old := worst.Load(); n <= old || worst.CompareAndSwap(old, n) {
@@ -238,6 +238,55 @@ func TestNoMoreWaitThanMayWhoeverComesAtOnce(t *testing.T) {
 func BenchmarkPlace(b *testing.B) {
 	w, who := New(), named(1)
 	for b.Loop() {
-		w.Leave(w.Enter(1024, who))
+		w.Leave(w.Enter(1024, who, Part{}))
+	}
+}
+
+// TestClassesLeavePlaces has requests of classes come and go at random: a class finds a place while what it leaves for
+// others is free, or while it has fewer than it is sure of, whatever the others have.
+func TestClassesLeavePlaces(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	parts := []Part{{Class: 2, Kept: 15, Sure: 5}, {Class: 3, Kept: 43, Sure: 5}, {Class: 4, Kept: 71, Sure: 5}}
+	const most = 200 // for which there are no queues
+	w, taken := New(), map[uint8][]int{}
+	bySure, lower := 0, uint64(0)
+	for step := range 20_000 {
+		all := len(taken[2]) + len(taken[3]) + len(taken[4])
+		part := parts[random.IntN(3)]
+		own := taken[part.Class]
+		if random.IntN(3) == 0 {
+			if n := len(own); n > 0 {
+				w.Leave(own[n-1])
+				taken[part.Class] = own[:n-1]
+			}
+			continue
+		}
+		left, sure := all < most-most*part.Kept/100, len(own) < most*part.Sure/100
+		place := w.Enter(most, named(random.IntN(1000)), part)
+		if got := place != NoPlace; got != (left || sure) {
+			t.Fatalf("step %d: class %d has %d of %d, entered %t", step, part.Class, len(own), all, got)
+		}
+		if place != NoPlace {
+			taken[part.Class] = append(own, place)
+		} else {
+			lower++
+		}
+		if !left && sure {
+			bySure++
+		}
+	}
+	if w.refused.Full.Load() != 0 || w.refused.LowerClass.Load() != lower || lower < 1000 || bySure < 100 {
+		t.Errorf("%d found it full, %d of %d what is left for others, %d had a place for sure",
+			w.refused.Full.Load(), w.refused.LowerClass.Load(), lower, bySure)
+	}
+	for _, places := range taken {
+		for _, place := range places {
+			w.Leave(place)
+		}
+	}
+	for class := range w.ofClass {
+		if n := w.ofClass[class].Load(); n != 0 || w.Count() != 0 {
+			t.Errorf("%d of class %d are left of %d", n, class, w.Count())
+		}
 	}
 }

@@ -27,6 +27,10 @@ const (
 	tagPath
 	tagLongPath
 	tagClaim
+
+	// Sure begins what names the bucket of what a class is sure of: a part of another bucket, and nobody's who sends
+	// requests.
+	Sure
 )
 
 // MaxNamed is the longest value of a path parameter or a claim that has a bucket of its own, in bytes. Programs have

@@ -1,0 +1,181 @@
+package charge
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/charge/internal/subject"
+	"github.com/headgate-io/headgate/policy"
+)
+
+// A rule whose budget several classes share (policy.PriorityTerms.Shares) has one bucket, which all of them charge, so
+// what they take together is what the rule says. Each class leaves a part of the burst for others, the lower the more:
+//
+//	burst 100, high:30,low:10    high may take while 40 are left, low while 70 are
+//
+// While the bucket is short it stands at what the highest class leaves that asks for more than it gets; all that
+// drains is then that class's. What is left at the end, 40, is nobody's by this. It is for what each class is sure of:
+// a second bucket of its own, of 30 % and of 10 % of the limit, from which a request is taken as well that found too
+// little in the first way; it may then use up the rule's bucket to the last token. These second buckets hold and drain
+// no more than 40 % together, so whoever asks for no more than its class is sure of is never denied, whatever others
+// ask for; and what it does not ask for is not kept for it by the rate, only by the burst.
+
+// classify says of which class the request is: the lowest that a rule says which applies and is not in shadow, so that
+// no further credential makes a request more urgent. And what its takes leave for others.
+func (p *Plan) classify() {
+	p.Class, p.Sure = policy.Normal, false
+	lowest := policy.Unclassed
+	for i := range p.Charges {
+		if terms := p.Set.PriorityOf(p.Charges[i].Rule); terms != nil && !p.Charges[i].Shadow {
+			lowest = max(lowest, terms.Class)
+		}
+	}
+	if lowest != policy.Unclassed {
+		p.Class = lowest
+	}
+	for i := range p.Charges {
+		if terms := p.sharesAt(i); terms != nil {
+			p.Takes[p.Charges[i].Place].Kept = uint8(terms.Kept(p.Class))
+			p.Sure = p.Sure || terms.Sure(p.Class).Percent > 0
+		}
+	}
+}
+
+// sharesAt is how classes share the budget of a charge, nil if they do not. A bucket that only has to have room as well
+// is nobody's in particular.
+func (p *Plan) sharesAt(i int) *policy.PriorityTerms {
+	c := &p.Charges[i]
+	if terms := p.Set.PriorityOf(c.Rule); terms != nil && terms.Shares != nil && !c.Joined && !c.Kind.Guards() {
+		return terms
+	}
+	return nil
+}
+
+// Told is how many of Takes there are verdicts about: all but those by which the class has what it is sure of.
+func (p *Plan) Told() int {
+	n := len(p.Takes)
+	for i := len(p.Charges) - 1; i >= 0 && p.Charges[i].Kind == Sure; i-- {
+		n--
+	}
+	return n
+}
+
+// Retry is for a Plan that has something Sure, of which the buckets have answered allowed: it asks again about what was
+// denied because the buckets are to leave something for others, as a charge to what the request's class is sure of. It
+// takes by that, or looks only. If nothing comes of it, p is as before, and Outs say when either way will be open. A
+// store that fails at this has nevertheless denied the request.
+func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bool) bool {
+	ask := buckets.Peek
+	if take {
+		ask = buckets.TryConsume
+	}
+	if allowed {
+		p.retryShadows(ctx, ask)
+		return true
+	}
+	takes, charges := len(p.Takes), len(p.Charges)
+	p.firsts = append(p.firsts[:0], p.Outs...)
+	for i := range charges {
+		c := &p.Charges[i]
+		if t, out := &p.Takes[c.Place], &p.Outs[c.Place]; t.Shadow || out.Allowed || c.Joined {
+			continue
+		}
+		if !p.addSure(i) {
+			p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
+			return false // it is denied for other reasons as well
+		}
+	}
+	if len(p.Charges) == charges {
+		return false
+	}
+	p.Outs = slices.Grow(p.Outs[:0], len(p.Takes))[:len(p.Takes)]
+	sure := p.Charges[charges:]
+	for i := range sure {
+		p.Takes[p.Charges[sure[i].Of].Place].Kept = 0
+	}
+	allowed, err := ask(ctx, p.Now, p.Takes, p.Outs)
+	allowed = allowed && err == nil
+	for i := range sure {
+		place := p.Charges[sure[i].Of].Place
+		own, second, first := &p.Outs[place], &p.Outs[sure[i].Place], &p.firsts[place]
+		if allowed {
+			own.Remaining = min(own.Remaining, second.Remaining)
+			continue
+		}
+		wait := max(own.RetryAfter, second.RetryAfter)
+		if err == nil && !own.Never && !second.Never && (first.Never || wait < first.RetryAfter) {
+			first.Never, first.RetryAfter = false, wait
+		}
+		p.Takes[place].Kept = uint8(p.sharesAt(sure[i].Of).Kept(p.Class))
+	}
+	if allowed {
+		return true
+	}
+	p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
+	p.Outs = append(p.Outs[:0], p.firsts...)
+	return false
+}
+
+// retryShadows has rules in shadow say of an admitted request what they would say enforced, and count it as they would.
+func (p *Plan) retryShadows(ctx context.Context,
+	ask func(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error)) {
+	for i := range len(p.Charges) {
+		place := p.Charges[i].Place
+		if t, out := &p.Takes[place], &p.Outs[place]; !t.Shadow || out.Allowed || out.Unknown || p.Charges[i].Joined ||
+			!p.addSure(i) {
+			continue
+		}
+		last := len(p.Takes) - 1
+		both := [2]bucket.Take{p.Takes[place], p.Takes[last]}
+		both[0].Kept, both[0].Shadow, both[1].Shadow = 0, false, false
+		var outs [2]bucket.Outcome
+		allowed, err := ask(ctx, p.Now, both[:], outs[:])
+		if !allowed || err != nil {
+			p.Charges, p.Takes = p.Charges[:len(p.Charges)-1], p.Takes[:last]
+			continue
+		}
+		outs[0].Remaining = min(outs[0].Remaining, outs[1].Remaining)
+		p.Outs[place], p.Outs = outs[0], append(p.Outs, outs[1])
+	}
+}
+
+// addSure adds a take of what the request's class is sure of in the budget of a charge, if it is of anything.
+func (p *Plan) addSure(of int) bool {
+	terms := p.sharesAt(of)
+	if terms == nil {
+		return false
+	}
+	c, own := p.Charges[of], &p.Takes[p.Charges[of].Place]
+	sure := terms.Sure(p.Class)
+	shape, ok := own.Shape.Share(sure.Percent)
+	if !ok {
+		return false
+	}
+	// Another limit, or another share, is another bucket: it could only let the class use more of what the rule's own
+	// bucket has, once.
+	p.bytes = appendSure(p.bytes[:0], own, sure)
+	take := bucket.Take{Shape: shape, Cost: own.Cost, Shadow: own.Shadow, Reach: own.Reach, Tag: own.Tag}
+	if own.Reach.Scope().Named() {
+		take.Key = p.planner.names.Name(c.id, "", p.bytes)
+	} else {
+		take.Key = p.planner.keys.Key(c.id, everyEndpoint, p.bytes)
+	}
+	p.Charges = append(p.Charges, Charge{
+		Applied: c.Applied, Kind: Sure, Principal: c.Principal, Concurrent: c.Concurrent, Place: len(p.Takes), Of: of,
+		id: c.id, most: c.most,
+	})
+	p.Takes = append(p.Takes, take)
+	return true
+}
+
+// appendSure appends what names the bucket of what a class is sure of in that of a take.
+func appendSure(dst []byte, own *bucket.Take, sure policy.Share) []byte {
+	dst = append(dst, subject.Sure, byte(sure.Class), byte(sure.Percent))
+	dst = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, own.Key.Hi), own.Key.Lo)
+	for _, n := range [...]int64{own.Shape.Drain, own.Shape.Unit, own.Shape.Capacity, own.Shape.Tick} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}

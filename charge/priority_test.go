@@ -1,0 +1,343 @@
+package charge_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// classes are endpoints whose requests are of one class each.
+var classes = []string{"critical", "high", "normal", "low"}
+
+// classed are the endpoints, and rules that say their classes; the last one is for all together.
+func classed(shared policy.Rule) (templates []string, rules []policy.Rule) {
+	for _, class := range classes {
+		templates = append(templates, "GET /"+class)
+		rules = append(rules, policy.Rule{Endpoint: "GET /" + class, Limit: 1 << 30, Priority: policy.Priority(class)})
+	}
+	shared.Endpoint = policy.All
+	if of, what := shared.Subject.Counts(); of == policy.SubjectPrincipal {
+		shared.Subject = policy.SubjectEndpoint.Counting(what)
+	}
+	return templates, append(rules, shared)
+}
+
+// sharing is a bench whose one budget classes share.
+func sharing(t testing.TB, shared policy.Rule, change ...func(*headgate.Options)) *trial.Bench {
+	t.Helper()
+	templates, rules := classed(shared)
+	return trial.New(t, templates, rules, change...)
+}
+
+// TestTheLowestClassIsDeniedFirst: of ten tokens low may take what leaves seven, and then what it is sure of.
+func TestTheLowestClassIsDeniedFirst(t *testing.T) {
+	b := sharing(t, policy.Rule{Limit: 10, Burst: 10, Priority: "high:20,low:10"})
+	take := func(class string, want int) (last headgate.Decision) {
+		t.Helper()
+		for n := 0; ; n++ {
+			if last = b.Get("/" + class); last.Class.String() != class {
+				t.Fatalf("a request to /%s is of class %v", class, last.Class)
+			}
+			if !last.Allowed {
+				if n != want {
+					t.Fatalf("%d of class %s pass, want %d", n, class, want)
+				}
+				return last
+			}
+		}
+	}
+	// low leaves 30 % + 35 %, six of ten: four pass, and one more that it is sure of
+	d := take("low", 5)
+	if d.Reason != headgate.OverLimit || d.RetryAfter != 200*time.Millisecond || len(d.Verdicts()) != 2 {
+		t.Errorf("low is told %v, %v, by %d rules, want over_limit for 200 ms by two", d.Reason, d.RetryAfter,
+			len(d.Verdicts()))
+	}
+	take("normal", 0)   // which the rule does not name: it counts as low
+	take("high", 4)     // two of five, as three stay, and two that it is sure of
+	take("critical", 0) // counts as high
+	b.Now = b.Now.Add(500 * time.Millisecond)
+	take("high", 4) // six tokens
+	b.Now = b.Now.Add(time.Minute)
+	take("high", 9)
+	take("low", 1) // which nobody can take from it
+}
+
+// TestTheClassIsTheLowestThatARuleSays which applies and is enforced, and normal where none says anything.
+func TestTheClassIsTheLowestThatARuleSays(t *testing.T) {
+	rule := func(endpoint string, subject policy.Subject, priority policy.Priority, mode policy.Mode) policy.Rule {
+		return policy.Rule{Endpoint: endpoint, Limit: 100, Subject: subject, Priority: priority, Mode: mode}
+	}
+	b := trial.New(t, []string{"GET /a", "GET /b", "GET /c", "GET /d"}, []policy.Rule{
+		rule("GET /a", policy.SubjectPrincipal, "critical", policy.Enforce),
+		rule("GET /a", policy.SubjectIP, "low", policy.Enforce),
+		rule("GET /b", policy.SubjectPrincipal, "high", policy.Enforce),
+		rule("GET /b", policy.SubjectIP, "low", policy.Shadow),
+		rule("GET /c", policy.SubjectPrincipal, "", policy.Enforce),
+		rule("GET /d", policy.SubjectPrincipal, "critical", policy.Enforce),
+		rule(policy.Default, policy.SubjectPrincipal, "low", policy.Enforce), // which those above stand in place of
+	})
+	for target, want := range map[string]policy.Class{
+		"/a": policy.Low, "/b": policy.High, "/c": policy.Normal, "/d": policy.Critical,
+	} {
+		if d := b.Get(target); d.Class != want {
+			t.Errorf("%s is of class %v, want %v", target, d.Class, want)
+		}
+	}
+	plain := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: 1}})
+	if d := plain.Get("/a"); d.Class != policy.Unclassed {
+		t.Errorf("without rules that say anything of classes, a request is of class %v", d.Class)
+	}
+}
+
+// sharedTwin is a budget that classes share, without the planner: two buckets for a request at most, one after the
+// other.
+type sharedTwin struct {
+	shape rate.Shape
+	terms *policy.PriorityTerms
+	whole bucket.State
+	sure  map[policy.Class]bucket.State
+}
+
+func (w *sharedTwin) take(now int64, class policy.Class, cost int64) bool {
+	left := w.shape.Burst() * int64(w.terms.Kept(class)) / 100
+	shape := w.shape
+	shape.Capacity -= left * shape.Unit
+	units, possible := w.shape.Units(cost)
+	if !possible {
+		return false
+	}
+	if after, ok := w.whole.Charge(now, shape, units); ok {
+		w.whole = after
+		return true
+	}
+	share := w.terms.Sure(class)
+	part, ok := w.shape.Share(share.Percent)
+	partUnits, possible := part.Units(cost)
+	if !ok || !possible {
+		return false
+	}
+	whole, fits := w.whole.Charge(now, w.shape, units)
+	sure, also := w.sure[share.Class].Charge(now, part, partUnits)
+	if fits && also {
+		w.whole, w.sure[share.Class] = whole, sure
+	}
+	return fits && also
+}
+
+// drawShares draws who shares a budget.
+func drawShares(rng *rand.Rand) policy.Priority {
+	for {
+		text, n := "", 0
+		for _, class := range classes {
+			if rng.IntN(4) > 0 {
+				if n++; n > 1 {
+					text += ","
+				}
+				text += fmt.Sprintf("%s:%d", class, rng.IntN(31))
+			}
+		}
+		if _, err := policy.Priority(text).Terms(); err == nil && n > 1 {
+			return policy.Priority(text)
+		}
+	}
+}
+
+// TestSharedBudgetsAreThoseOfTheTwin at random: whatever classes ask, answers are the twin's, all classes together get
+// no more than the rule says, and whoever asks for no more than its class is sure of is never denied.
+func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20, 26))
+	sureDecisions, byKept := 0, 0
+	for world := range 60 {
+		shared := policy.Rule{Limit: 1 + rng.Int64N(500), Per: time.Duration(1+rng.IntN(5)) * time.Second,
+			Burst: 100 + rng.Int64N(400), Priority: drawShares(rng)}
+		b := sharing(t, shared)
+		shape, err := rate.Compile(rate.Limit{Tokens: shared.Limit, Per: shared.Per, Burst: shared.Burst})
+		if err != nil {
+			t.Fatal(err)
+		}
+		terms, _ := shared.Priority.Terms()
+		twin := &sharedTwin{shape: shape, terms: terms, sure: map[policy.Class]bucket.State{}}
+		honest := policy.Critical + policy.Class(rng.IntN(4))
+		share := terms.Sure(honest)
+		own, _ := shape.Share(share.Percent)
+		var asked bucket.State                    // of the honest class
+		queue, last := int64(0), b.Now.UnixNano() // Lindley's recursion
+		for step := range 1500 {
+			b.Now = b.Now.Add(time.Duration(rng.Int64N(1 + int64(shared.Per)/shared.Limit)))
+			now := b.Now.UnixNano()
+			class := policy.Critical + policy.Class(rng.IntN(4))
+			cost := 1 + rng.Int64N(1+rng.Int64N(9))
+			if terms.Sure(class) == share {
+				if class = honest; !own.Algorithm.Drains() || own.Capacity == 0 {
+					continue
+				}
+				o := bucket.Outcome{}
+				if asked, o = asked.Take(now, own, cost); !o.Allowed {
+					continue // it asks for no more than it is sure of
+				}
+				sureDecisions++
+			}
+			d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/" + class.String(),
+				Peer: trial.Client, Cost: cost})
+			if want := twin.take(now, class, cost); d.Allowed != want {
+				t.Fatalf("world %d, step %d, %+v: class %v is answered %v, want %t", world, step, shared, class,
+					d.Reason, want)
+			}
+			switch {
+			case d.Allowed:
+				queue, last = max(0, queue-(now-last)*shape.Drain/shape.Tick)+cost*shape.Unit, now
+			case class == honest && share.Percent > 0:
+				t.Fatalf("world %d, step %d, %+v: class %v is denied what it is sure of", world, step, shared, class)
+			default:
+				byKept++
+			}
+			if queue > shape.Capacity {
+				t.Fatalf("world %d, step %d, %+v: %d units more than burst and rate", world, step, shared,
+					queue-shape.Capacity)
+			}
+		}
+	}
+	if sureDecisions < 1000 || byKept < 1000 {
+		t.Errorf("%d by what is sure, %d denied, want many of both", sureDecisions, byKept)
+	}
+}
+
+// TestRetryAfterOfASharedBudgetIsTrue: whoever is denied passes when it was told, if nobody else comes, and not before.
+func TestRetryAfterOfASharedBudgetIsTrue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 6))
+	tried := 0
+	for range 300 {
+		b := sharing(t, policy.Rule{Limit: 1 + rng.Int64N(50), Burst: 100 + rng.Int64N(100), Priority: drawShares(rng)})
+		for range 60 {
+			class := classes[rng.IntN(4)]
+			ask := headgate.Request{Method: "GET", Target: "/" + class, Peer: trial.Client, Cost: 1 + rng.Int64N(40)}
+			d := b.Check(context.Background(), ask)
+			if d.Allowed || d.Reason == headgate.CostAboveBurst {
+				continue
+			}
+			if tried++; d.RetryAfter <= 0 {
+				t.Fatalf("class %s is denied, %v, and told nothing", class, d.Reason)
+			}
+			b.Now = b.Now.Add(d.RetryAfter - 1)
+			if l := b.Look(context.Background(), ask); l.Allowed {
+				t.Fatalf("class %s would pass a nanosecond before %v", class, d.RetryAfter)
+			}
+			b.Now = b.Now.Add(1)
+			if l := b.Look(context.Background(), ask); !l.Allowed {
+				t.Fatalf("class %s would not pass after %v: %v", class, d.RetryAfter, l.Reason)
+			}
+			break
+		}
+	}
+	if tried < 100 {
+		t.Errorf("%d were denied, want more", tried)
+	}
+}
+
+// TestLookSaysWhatCheckWould of a budget that classes share, and takes nothing.
+func TestLookSaysWhatCheckWould(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 6))
+	b := sharing(t, policy.Rule{Limit: 20, Burst: 100, Priority: "high:20,normal:10,low:10"})
+	for range 3000 {
+		b.Now = b.Now.Add(time.Duration(rng.Int64N(int64(60 * time.Millisecond))))
+		ask := headgate.Request{Method: "GET", Target: "/" + classes[rng.IntN(4)], Peer: trial.Client,
+			Cost: rng.Int64N(4)}
+		l, again := b.Look(context.Background(), ask), b.Look(context.Background(), ask)
+		d := b.Check(context.Background(), ask)
+		if l.Allowed != again.Allowed || l.Allowed != d.Allowed || l.RetryAfter != d.RetryAfter || l.Class != d.Class {
+			t.Fatalf("Look = %t, %v, again %t, Check = %t, %v", l.Allowed, l.RetryAfter, again.Allowed, d.Allowed,
+				d.RetryAfter)
+		}
+		for i, v := range l.Verdicts() {
+			if got := d.Verdicts()[i].Outcome; got != v.Outcome {
+				t.Fatalf("Look says %+v of a rule, Check %+v", v.Outcome, got)
+			}
+		}
+	}
+}
+
+// TestSettlingGivesBackWhatAClassIsSureOf: after all is given back, all of it is there again.
+func TestSettlingGivesBackWhatAClassIsSureOf(t *testing.T) {
+	for name, shared := range map[string]policy.Rule{
+		"tokens": {Limit: 1, Per: 24 * time.Hour, Burst: 100, Priority: "high:20,low:10"},
+		"under way": {Limit: 100, Per: time.Hour, Subject: policy.SubjectEndpoint.Counting(policy.CountsUnderWay),
+			Algorithm: policy.Concurrency, Priority: "high:20,low:10"},
+	} {
+		b := sharing(t, shared)
+		take := func(class string) (made []headgate.Reservation) {
+			for {
+				r, d := b.Reserve(context.Background(),
+					headgate.Request{Method: "GET", Target: "/" + class, Peer: trial.Client}, headgate.UntilSettled)
+				if !d.Allowed {
+					return made
+				}
+				made = append(made, r)
+			}
+		}
+		for round := range 3 {
+			low := take("low")
+			high := take("high")
+			if len(low) != 35+10 || len(high) != 25+20 {
+				t.Fatalf("%s, round %d: %d low and %d high pass, want 45 and 45", name, round, len(low), len(high))
+			}
+			if n := b.Places(); len(n) > 0 {
+				for _, places := range n {
+					if places != 90 {
+						t.Errorf("%s: %d places are told, want 90", name, places)
+					}
+				}
+			}
+			for _, r := range append(low, high...) {
+				b.MustSettle(t, r.ID, 0)
+			}
+		}
+	}
+}
+
+// TestShadowsOfSharedBudgets count what they would deny if they were enforced, and change no answer.
+func TestShadowsOfSharedBudgets(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 9))
+	shared := policy.Rule{Limit: 20, Burst: 100, Priority: "high:20,normal:10,low:10"}
+	enforced := sharing(t, shared)
+	shared.Mode = policy.Shadow
+	shadow := sharing(t, shared)
+	denied := 0
+	for range 4000 {
+		ask := headgate.Request{Method: "GET", Target: "/" + classes[rng.IntN(4)], Peer: trial.Client,
+			Cost: 1 + rng.Int64N(3)}
+		enforced.Now = enforced.Now.Add(time.Duration(rng.Int64N(int64(60 * time.Millisecond))))
+		shadow.Now = enforced.Now
+		d, s := enforced.Check(context.Background(), ask), shadow.Check(context.Background(), ask)
+		if v := s.Verdicts()[1]; !s.Allowed || !v.Shadow || v.Outcome.Allowed != d.Allowed {
+			t.Fatalf("in shadow it is %v, %+v, enforced %t", s.Reason, v.Outcome, d.Allowed)
+		}
+		if !d.Allowed {
+			denied++
+		}
+	}
+	if denied < 100 {
+		t.Errorf("%d are denied, want more", denied)
+	}
+}
+
+// TestAPlanTellsNoMoreVerdictsThanRules: what a class is sure of is a part of a rule's bucket, and no rule of its own.
+func TestAPlanTellsNoMoreVerdictsThanRules(t *testing.T) {
+	b := sharing(t, policy.Rule{Limit: 1, Burst: 10, Priority: "high:40,low:40"})
+	var p charge.Plan
+	for range 20 {
+		l := b.Look(context.Background(), headgate.Request{Method: "GET", Target: "/low", Peer: trial.Client})
+		if p = l.Plan; p.Told() != 2 || len(l.Verdicts()) != 2 {
+			t.Fatalf("%d buckets are told of by %d verdicts, want 2", p.Told(), len(l.Verdicts()))
+		}
+		b.Get("/low")
+	}
+}
