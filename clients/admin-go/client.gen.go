@@ -180,6 +180,30 @@ func (e ExplanationAccessMode) Valid() bool {
 	}
 }
 
+// Defines values for ExplanationClass.
+const (
+	Critical ExplanationClass = "critical"
+	High     ExplanationClass = "high"
+	Low      ExplanationClass = "low"
+	Normal   ExplanationClass = "normal"
+)
+
+// Valid indicates whether the value is a known member of the ExplanationClass enum.
+func (e ExplanationClass) Valid() bool {
+	switch e {
+	case Critical:
+		return true
+	case High:
+		return true
+	case Low:
+		return true
+	case Normal:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for FindingSeverity.
 const (
 	FindingSeverityError   FindingSeverity = "error"
@@ -1080,7 +1104,12 @@ type Explanation struct {
 
 		// Principal Which of `identity.others` uses the bucket; absent if the first principal does.
 		Principal *string `json:"principal,omitempty"`
-		Project   *string `json:"project,omitempty"`
+
+		// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+		//
+		// Example: high:30,normal:20,low:10
+		Priority *Priority `json:"priority,omitempty"`
+		Project  *string   `json:"project,omitempty"`
 
 		// Refusal What requests are answered that the rule denies: 503 in place of 429; without fields, so that clients are told nothing of the limit but when to come back; and a body of one's own, in which {retry_after}, {rule}, {limit}, {per}, {burst} and {status} stand for values. Absent: 429 with problem details.
 		//
@@ -1093,6 +1122,24 @@ type Explanation struct {
 
 		// Scope How far the bucket reaches: local, split, strict, lease, sync or gossip. Versions to come know more.
 		Scope string `json:"scope"`
+
+		// Share What the request's class has of a bucket that classes share; absent if they do not. What remains is told as this class may use it.
+		Share *struct {
+			// As The class whose share that is, if the rule does not name this one.
+			As *string `json:"as,omitempty"`
+
+			// BySure The request passes by that alone.
+			BySure *bool `json:"by_sure,omitempty"`
+
+			// Highest No other class of the rule is above.
+			Highest *bool `json:"highest,omitempty"`
+
+			// Kept Tokens that the class leaves for others.
+			Kept int64 `json:"kept"`
+
+			// SurePercent Of the limit, that it may have whatever others ask for.
+			SurePercent int `json:"sure_percent"`
+		} `json:"share,omitempty"`
 
 		// StandsFor The rule whose place this one takes until then.
 		StandsFor *string `json:"stands_for,omitempty"`
@@ -1117,7 +1164,10 @@ type Explanation struct {
 		WaitNs     *int64 `json:"wait_ns,omitempty"`
 		Whose      string `json:"whose"`
 	} `json:"buckets,omitempty"`
-	Canonical  *string `json:"canonical,omitempty"`
+	Canonical *string `json:"canonical,omitempty"`
+
+	// Class How urgent the request is; absent where no rule says anything of classes.
+	Class      *ExplanationClass `json:"class,omitempty"`
 	Considered *[]struct {
 		Applies bool   `json:"applies"`
 		Level   string `json:"level"`
@@ -1182,6 +1232,9 @@ type Explanation struct {
 
 // ExplanationAccessMode defines model for Explanation.Access.Mode.
 type ExplanationAccessMode string
+
+// ExplanationClass How urgent the request is; absent where no rule says anything of classes.
+type ExplanationClass string
 
 // Finding defines model for Finding.
 type Finding struct {
@@ -1492,6 +1545,11 @@ type Plan struct {
 	Number *int64 `json:"number,omitempty"`
 }
 
+// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+//
+// Example: high:30,normal:20,low:10
+type Priority = string
+
 // Problem defines model for Problem.
 type Problem struct {
 	Detail string `json:"detail"`
@@ -1639,8 +1697,13 @@ type Row struct {
 	Penalty *Penalty `json:"penalty,omitempty"`
 
 	// Per Whole seconds, as a number or a duration such as 60s or 1h.
-	Per     *Per    `json:"per,omitempty"`
-	Project *string `json:"project,omitempty"`
+	Per *Per `json:"per,omitempty"`
+
+	// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+	//
+	// Example: high:30,normal:20,low:10
+	Priority *Priority `json:"priority,omitempty"`
+	Project  *string   `json:"project,omitempty"`
 
 	// Refusal What requests are answered that the rule denies: 503 in place of 429; without fields, so that clients are told nothing of the limit but when to come back; and a body of one's own, in which {retry_after}, {rule}, {limit}, {per}, {burst} and {status} stand for values. Absent: 429 with problem details.
 	//
@@ -1694,8 +1757,13 @@ type Rule struct {
 	Penalty *Penalty `json:"penalty,omitempty"`
 
 	// Per Whole seconds, as a number or a duration such as 60s or 1h.
-	Per     *Per    `json:"per,omitempty"`
-	Project *string `json:"project,omitempty"`
+	Per *Per `json:"per,omitempty"`
+
+	// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+	//
+	// Example: high:30,normal:20,low:10
+	Priority *Priority `json:"priority,omitempty"`
+	Project  *string   `json:"project,omitempty"`
 
 	// Refusal What requests are answered that the rule denies: 503 in place of 429; without fields, so that clients are told nothing of the limit but when to come back; and a body of one's own, in which {retry_after}, {rule}, {limit}, {per}, {burst} and {status} stand for values. Absent: 429 with problem details.
 	//

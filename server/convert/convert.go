@@ -346,6 +346,7 @@ func fieldsOf(r policy.Rule) []string {
 	text("count_when", string(r.CountWhen))
 	text("penalty", string(r.Penalty))
 	text("refusal", string(r.Refusal))
+	text("priority", string(r.Priority))
 	text("name", r.Name)
 	return fields
 }

@@ -233,7 +233,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Reservations: func() reservation.Stats { return p.limiter.Reservations() },
 		Slots:        func() slot.Stats { return p.limiter.Slots() },
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
-		WithoutPlace: func() (full, beyondShare uint64) { return p.limiter.WithoutPlace() },
+		WithoutPlace: func() (full, beyondShare, lowerClass uint64) { return p.limiter.WithoutPlace() },
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() },
 		Version:      o.Version,

@@ -60,7 +60,8 @@ const (
 	rps_limit = excluded.rps_limit, per_seconds = excluded.per_seconds, burst = excluded.burst,
 	algorithm = excluded.algorithm, mode = excluded.mode, scope = excluded.scope,
 	on_store_loss = excluded.on_store_loss, expires_at = excluded.expires_at, name = excluded.name,
-	enforce_percent = excluded.enforce_percent, count_when = excluded.count_when, penalty = excluded.penalty, refusal = excluded.refusal`
+	enforce_percent = excluded.enforce_percent, count_when = excluded.count_when, penalty = excluded.penalty, refusal = excluded.refusal,
+	priority = excluded.priority`
 
 	countRules = "SELECT count(*) FROM policies"
 
@@ -110,7 +111,8 @@ var mysqlDialect = dialect{
 	rps_limit = VALUES(rps_limit), per_seconds = VALUES(per_seconds), burst = VALUES(burst),
 	algorithm = VALUES(algorithm), mode = VALUES(mode), scope = VALUES(scope),
 	on_store_loss = VALUES(on_store_loss), expires_at = VALUES(expires_at), name = VALUES(name),
-	enforce_percent = VALUES(enforce_percent), count_when = VALUES(count_when), penalty = VALUES(penalty), refusal = VALUES(refusal)`,
+	enforce_percent = VALUES(enforce_percent), count_when = VALUES(count_when), penalty = VALUES(penalty), refusal = VALUES(refusal),
+	priority = VALUES(priority)`,
 	newProject: " ON DUPLICATE KEY UPDATE tier = VALUES(tier)",
 	newReplica: ` ON DUPLICATE KEY UPDATE
 	process = VALUES(process), program = VALUES(program), started_at = VALUES(started_at),

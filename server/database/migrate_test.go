@@ -49,7 +49,7 @@ func TestOpenAfterBrokenMigration(t *testing.T) {
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
 	_, err := database.OpenReadOnly(t.Context(), "sqlite:"+path)
 	checkFault(t, "OpenReadOnly", path, err,
-		"has an older schema (0, this headgate reads 19), want it opened once for writing")
+		"has an older schema (0, this headgate reads 20), want it opened once for writing")
 	must(t, openAt(t, path).Set(t.Context(), tester, full))
 }
 
@@ -103,7 +103,7 @@ func TestOldDatabaseTakesIdentifierIP(t *testing.T) {
 // bring it up to date once.
 func TestConcurrentOpenOfOldDatabases(t *testing.T) {
 	folder := os.DirFS("migrations/sqlite")
-	for version := int64(1); version < 19; version++ {
+	for version := int64(1); version < 20; version++ {
 		path := filepath.Join(t.TempDir(), "old.db")
 		old := shell(t, path)
 		steps, err := goose.NewProvider(goose.DialectSQLite3, old, folder, goose.WithDisableGlobalRegistry(true),

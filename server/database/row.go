@@ -39,10 +39,10 @@ func (s *Store) readDocument(ctx context.Context, tx *tx, draft *policy.Draft) (
 const (
 	plainColumns = "rowid, endpoint, project_id, rps_limit"
 	ruleColumns  = plainColumns + ", per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, " +
-		"expires_at, name, enforce_percent, count_when, penalty, refusal"
+		"expires_at, name, enforce_percent, count_when, penalty, refusal, priority"
 	isPlain = `per_seconds = 1 AND burst IS NULL AND subject = 'principal' AND algorithm = 'token_bucket' AND mode = 'enforce'
         AND tier IS NULL AND scope = 'local' AND on_store_loss = 'closed' AND expires_at IS NULL AND name IS NULL
-        AND enforce_percent IS NULL AND count_when IS NULL AND penalty IS NULL AND refusal IS NULL`
+        AND enforce_percent IS NULL AND count_when IS NULL AND penalty IS NULL AND refusal IS NULL AND priority IS NULL`
 )
 
 // queryRules reads the policies that a WHERE clause lets through. Only this
@@ -104,6 +104,7 @@ func (r *row) rule() policy.Rule {
 	r.enum(15, "count_when", &rule.CountWhen)
 	r.enum(16, "penalty", &rule.Penalty)
 	r.enum(17, "refusal", &rule.Refusal)
+	r.enum(18, "priority", &rule.Priority)
 	if at := r.wholeOrNull(12, "expires_at", math.MaxInt64); at != 0 {
 		rule.Expires = time.Unix(at, 0).UTC()
 	}

@@ -153,8 +153,8 @@ func (s *Store) Export(ctx context.Context) (doc policy.Document, err error) {
 
 const (
 	insertRules = `INSERT INTO policies
-	(endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent, count_when, penalty, refusal) VALUES `
-	ruleValues = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+	(endpoint, project_id, rps_limit, per_seconds, burst, subject, algorithm, mode, tier, scope, on_store_loss, expires_at, name, enforce_percent, count_when, penalty, refusal, priority) VALUES `
+	ruleValues = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 // writeRules inserts rules, as many with a statement as the dialect says.
@@ -169,7 +169,7 @@ func writeRules(ctx context.Context, tx *tx, instead string, rules []policy.Rule
 		return err
 	}
 	defer insert.Close()
-	args := make([]any, 0, 17*most)
+	args := make([]any, 0, 18*most)
 	for len(rules) >= most {
 		args = args[:0]
 		for _, r := range rules[:most] {
@@ -200,7 +200,8 @@ func appendRule(args []any, r policy.Rule) []any {
 		record.Canonical(r.Endpoint), orNull(r.Project), limit, max(1, int64(r.Per/time.Second)), orNull(r.Burst),
 		r.SubjectText(), r.Algorithm.String(), r.Mode.String(), orNull(r.Tier), r.Scope.String(),
 		r.OnStoreLoss.String(), expires, orNull(r.Name), orNull(r.EnforcePercent),
-		orNull(string(r.CountWhen)), orNull(string(r.Penalty)), orNull(string(r.Refusal)))
+		orNull(string(r.CountWhen)), orNull(string(r.Penalty)), orNull(string(r.Refusal)),
+		orNull(string(r.Priority)))
 }
 
 func upsertProjects(ctx context.Context, tx *tx, tiers map[string]string) error {

@@ -80,7 +80,8 @@ var full = policy.Rule{
 	Subject: policy.SubjectIP, Mode: policy.Shadow, OnStoreLoss: policy.LossOpen,
 	Expires: time.Unix(2_000_000_000, 0).UTC(), Name: "login",
 	CountWhen: "401,4xx", Penalty: "10 in 1m for 15m",
-	Refusal: "503 without fields as text/plain: Später\n{retry_after} 's \"\\",
+	Refusal:  "503 without fields as text/plain: Später\n{retry_after} 's \"\\",
+	Priority: "low",
 }
 
 func TestSetGetListDelete(t *testing.T) { everywhere(t, testSetGetListDelete) }

@@ -48,7 +48,8 @@ var (
 		"Requests that wait for their turn under rules with algorithm leaky_bucket, or may have to.")
 	descMaxWaiters = describe("waiters_capacity", "Requests that may wait at once.")
 	descNoPlace    = describe("waiters_without_place_total", "Requests that found no place to wait, by whether none "+
-		"was left or others of their caller had its share. Refused, unless it was their turn.", "reason")
+		"was left, others of their caller had its share, or the rest was for higher classes. Refused, unless it was "+
+		"their turn.", "reason")
 	descOutstanding = describe("reservations", "Reservations that are neither settled nor expired.")
 	descPlaces      = describe("reservations_capacity", "Reservations that may be outstanding at once.")
 	descWarned      = describe("warnings_total", "Warnings that began, by kind.", "kind")
@@ -144,9 +145,10 @@ func (g *gauges) write(out series) {
 	waiting, most := g.options.Waiters()
 	out.gauge(descWaiters, float64(waiting))
 	out.gauge(descMaxWaiters, float64(most))
-	full, beyondShare := g.options.WithoutPlace()
+	full, beyondShare, lowerClass := g.options.WithoutPlace()
 	out.count(descNoPlace, full, "full")
 	out.count(descNoPlace, beyondShare, "caller")
+	out.count(descNoPlace, lowerClass, "class")
 	slots := g.options.Slots()
 	out.gauge(descSlots, float64(slots.Slots))
 	out.count(descSlotted, slots.Spaced, "spaced")

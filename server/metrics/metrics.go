@@ -65,8 +65,9 @@ type Options struct {
 	// Waiters tells how many requests wait for their turn, and how many may.
 	Waiters func() (waiting, most int)
 
-	// WithoutPlace tells how many requests could not wait, as none could or as their caller had its share.
-	WithoutPlace func() (full, beyondShare uint64)
+	// WithoutPlace tells how many requests could not wait: as none could, as their caller had its share, or as the
+	// rest was for higher classes.
+	WithoutPlace func() (full, beyondShare, lowerClass uint64)
 
 	// Rejections tells how many credentials were ignored, by reason.
 	Rejections func() iter.Seq2[identity.Rejection, uint64]
@@ -182,6 +183,7 @@ type Meter struct {
 	overrides   *prometheus.CounterVec
 	quotas      *prometheus.CounterVec
 	early       *prometheus.CounterVec
+	classes     *prometheus.CounterVec
 	stages      *prometheus.HistogramVec
 	callers     [identity.LoggedIn + 1]prometheus.Counter
 	lost        prometheus.Counter
@@ -260,6 +262,9 @@ func New(o Options) *Meter {
 		early: counter("early_retries_total",
 			"Requests denied whose caller had been denied by the same rule, and came back before it was told to.",
 			"rule"),
+		classes: counter("class_requests_total",
+			"Requests that met a limit, by their class, where rules tell classes apart, and what became of them.",
+			"class", "result"),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "headgate_stage_seconds", Help: "Time that a stage of a decision took, of one decision in many.",
 			Buckets: stageBuckets,
@@ -297,7 +302,7 @@ func New(o Options) *Meter {
 	for _, stage := range []string{"endpoint", "identity", "policy", "bucket"} {
 		m.stages.WithLabelValues(stage)
 	}
-	m.registry.MustRegister(callers, m.early, m.stages, m.allowed, m.denied, m.shadowed,
+	m.registry.MustRegister(callers, m.early, m.classes, m.stages, m.allowed, m.denied, m.shadowed,
 		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
 		sources{&useGauges{meter: m}, &gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet},
 			&revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store},
@@ -367,6 +372,9 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 		m.callers[who.Kind].Inc()
 	}
 	binding, ruled := d.Binding()
+	if ruled && d.Class != policy.Unclassed {
+		m.countClass(d)
+	}
 	switch {
 	case ruled:
 		m.countRuled(d, binding)
@@ -384,7 +392,8 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 			continue // no bucket was asked, or not the rule's own
 		}
 		counters := m.rule(d.Policies(), v.Rule)
-		counters.use.note(d.Policies().Terms(v.Rule).Shape.Burst(), &v.Outcome, d)
+		burst := d.Policies().Terms(v.Rule).Shape.Burst() - d.Policies().Leaves(v.Rule, d.Class)
+		counters.use.note(burst, &v.Outcome, d)
 	}
 	for i := range verdicts {
 		if v := &verdicts[i]; v.Shadow && !v.Outcome.Allowed {
@@ -398,6 +407,15 @@ func (m *Meter) CameEarly(d *headgate.Decision) {
 	if binding, ruled := d.Binding(); ruled {
 		m.rule(d.Policies(), binding.Rule).early.Inc()
 	}
+}
+
+// countClass counts a request by its class, of which there are four.
+func (m *Meter) countClass(d *headgate.Decision) {
+	result := "denied"
+	if d.Allowed {
+		result = "allowed"
+	}
+	m.classes.WithLabelValues(d.Class.String(), result).Inc()
 }
 
 func (m *Meter) countRuled(d *headgate.Decision, binding headgate.Verdict) {

@@ -129,5 +129,6 @@ func (r *resolver) loosened() bool {
 func atLeast(a, b policy.Rule) bool {
 	return b.Mode != policy.Shadow && (b.EnforcePercent == 0 || b.EnforcePercent == 100) && a.Subject == b.Subject &&
 		a.Algorithm == b.Algorithm && a.CountWhen == b.CountWhen && a.Penalty == b.Penalty && a.Refusal == b.Refusal &&
+		a.Priority == b.Priority &&
 		a.Burst >= b.Burst && float64(a.Limit)/float64(a.Per) >= float64(b.Limit)/float64(b.Per) && a.Per <= b.Per
 }

@@ -75,6 +75,7 @@ func (a *Approval) rule(r *record.LimitRequest, doc policy.Document, o policy.Co
 		}
 		rule.Algorithm, rule.OnStoreLoss, rule.Scope = old.Algorithm, old.OnStoreLoss, old.Scope
 		rule.CountWhen, rule.Penalty, rule.Refusal = old.CountWhen, old.Penalty, old.Refusal
+		rule.Priority = old.Priority
 	}
 	if a.Limit != 0 || a.Per != 0 {
 		rule.Burst = 0 // the burst that was asked for belongs to the limit that was

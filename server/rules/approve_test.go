@@ -30,6 +30,7 @@ func TestApprove(t *testing.T) {
 			CountWhen: "4xx",
 			Penalty:   "10 in 1m for 15m",
 			Refusal:   "503",
+			Priority:  "low",
 		},
 		{Endpoint: policy.All, Limit: 9},
 	}
@@ -58,6 +59,7 @@ func TestApprove(t *testing.T) {
 			CountWhen: "4xx",
 			Penalty:   "10 in 1m for 15m",
 			Refusal:   "503",
+			Priority:  "low",
 		}},
 		"of the default": {"acme", record.Asked{Endpoint: policy.Default, Limit: 7}, rules.Approval{},
 			policy.Rule{Endpoint: policy.Default, Limit: 7, Algorithm: policy.FixedWindow}},

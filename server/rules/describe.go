@@ -115,6 +115,7 @@ func fields(r policy.Rule) []field {
 		{"count_when", orDash(r.CountWhen, string(r.CountWhen)), r.CountWhen == ""},
 		{"penalty", orDash(r.Penalty, string(r.Penalty)), r.Penalty == ""},
 		{"refusal", orDash(r.Refusal, string(r.Refusal)), r.Refusal == ""},
+		{"priority", orDash(r.Priority, string(r.Priority)), r.Priority == ""},
 		moment("expires", r.Expires),
 		{"name", orDash(r.Name, strconv.Quote(r.Name)), r.Name == ""},
 	}

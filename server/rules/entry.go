@@ -36,6 +36,7 @@ type Row struct {
 	CountWhen   policy.Answers   `json:"count_when,omitempty"`
 	Penalty     policy.Penalty   `json:"penalty,omitempty"`
 	Refusal     policy.Refusal   `json:"refusal,omitempty"`
+	Priority    policy.Priority  `json:"priority,omitempty"`
 	Expires     time.Time        `json:"expires,omitzero"`
 	Name        string           `json:"name,omitempty"`
 

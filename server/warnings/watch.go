@@ -262,7 +262,8 @@ func (w *Watch) Observe(_ *headgate.Request, d *headgate.Decision) {
 		if rule.burst == 0 {
 			continue
 		}
-		used := int((rule.burst - min(v.Outcome.Remaining, rule.burst)) * 100 / rule.burst)
+		burst := rule.burst - d.Policies().Leaves(v.Rule, d.Class)
+		used := int((burst - min(v.Outcome.Remaining, burst)) * 100 / burst)
 		caller := &d.Principal
 		if v.Principal > 0 {
 			caller = &d.Others[v.Principal-1]

@@ -147,6 +147,9 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 	if x.Identifier != "" {
 		line("identifier", "%s", x.Identifier)
 	}
+	if x.Class != "" {
+		line("class", "%s", x.Class)
+	}
 	if err := out.Flush(); err != nil {
 		return err
 	}
@@ -287,10 +290,33 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 		if b.Refusal != "" {
 			fmt.Fprintf(w, "  %s answers what it denies with: %s\n", plain(b.Rule), plain(b.Refusal))
 		}
+		if b.Share != nil {
+			fmt.Fprintf(w, "  %s is shared by classes (%s): %s\n", plain(b.Rule), b.Priority, shareWords(x.Class, b))
+		}
 	}
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
 	}
+}
+
+// shareWords says what the class of a request has of a bucket that classes share.
+func shareWords(class string, b inspect.Attempt) string {
+	words := "class " + class
+	if b.Share.As != "" {
+		words += ", which counts as " + b.Share.As + ","
+	}
+	whom := "higher classes and for what each class is sure of"
+	if b.Share.Highest {
+		whom = "what each class is sure of"
+	}
+	words += fmt.Sprintf(" leaves %d of %d for %s", b.Share.Kept, b.Burst, whom)
+	if b.Share.Sure > 0 {
+		words += fmt.Sprintf(", and is sure of %d %% itself", b.Share.Sure)
+	}
+	if b.Share.Used {
+		words += ", by which this request passes"
+	}
+	return words
 }
 
 // rateOf is the limit of a bucket for people.

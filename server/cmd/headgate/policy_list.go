@@ -116,6 +116,7 @@ var seldom = []column{
 	{"COUNTS", func(r policy.Rule) string { return string(r.CountWhen) }},
 	{"PENALTY", func(r policy.Rule) string { return string(r.Penalty) }},
 	{"REFUSAL", func(r policy.Rule) string { return clip.To(string(r.Refusal), 40) }},
+	{"PRIORITY", func(r policy.Rule) string { return string(r.Priority) }},
 	{"NAME", func(r policy.Rule) string { return r.Name }},
 }
 

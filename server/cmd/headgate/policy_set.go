@@ -23,7 +23,7 @@ import (
 func newPolicySet() *cobra.Command {
 	var from configFlags
 	var named ruleFlags
-	var per, expires, mode, scope, loss, name, algorithm, countWhen, penalty, refusal, why string
+	var per, expires, mode, scope, loss, name, algorithm, countWhen, penalty, refusal, priority, why string
 	var out printer
 	var burst, percent int64
 	cmd := &cobra.Command{
@@ -64,6 +64,7 @@ documents. A running gateway acts on the change within a second.`,
 				setText(&rule.CountWhen, countWhen),
 				setText(&rule.Penalty, penalty),
 				setText(&rule.Refusal, refusal),
+				setText(&rule.Priority, priority),
 			)
 			if err != nil {
 				return usageError{err}
@@ -126,6 +127,8 @@ documents. A running gateway acts on the change within a second.`,
 		"\"… up to 6h\" as it doubles, \"… with addresses\" if not only those with a credential")
 	flags.StringVar(&refusal, "refusal", "", "answer denied requests with \"503\", \"without fields\" that tell of "+
 		"the limit, \"as text/plain: BODY\", or all three in this order (default: 429 with problem details)")
+	flags.StringVar(&priority, "priority", "", "of which class requests are, critical, high, normal or low; or how "+
+		"classes share the limit, with what each is sure of in percent: high:30,normal:20,low:10 (default: neither)")
 	addWhy(cmd, &why)
 	out.addFlags(cmd)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
@@ -301,6 +304,11 @@ func sentence(r policy.Rule) string {
 	}
 	if r.Refusal != "" {
 		text += ", answering " + clip.To(string(r.Refusal), 60)
+	}
+	if terms, err := r.Priority.Terms(); err == nil && terms != nil && terms.Shares != nil {
+		text += ", shared by classes (" + string(r.Priority) + ")"
+	} else if r.Priority != "" {
+		text += ", of class " + string(r.Priority)
 	}
 	if r.Mode == policy.Shadow {
 		text += ", in shadow"

@@ -22,7 +22,7 @@ function named(rule) {
 // settings are the members of a rule that `headgate policy set` takes as flags, with what the flag is by default.
 const settings = [
   ['algorithm', 'token_bucket'], ['mode', 'enforce'], ['enforce_percent', 100], ['scope', 'local'], ['on_store_loss', 'closed'], ['count_when'], ['penalty'],
-  ['refusal'], ['expires'], ['name'],
+  ['refusal'], ['priority'], ['expires'], ['name'],
 ];
 
 // command is the argument list of `headgate policy set` or `policy try` for a rule.
