@@ -228,8 +228,7 @@ func TestHigherClassesFindAPlaceToWait(t *testing.T) {
 		ask("/normal", 300)
 		ask("/high", 300)
 		if waiting, most := b.Waiters(); waiting != 85 || most != 100 {
-			t.Errorf("%d of %d places are taken, want all but 15, which are for classes that have fewer than 5", waiting,
-				most)
+			t.Errorf("%d of %d places are taken, want all but 15, for classes that have fewer than 5", waiting, most)
 		}
 		time.Sleep(time.Minute) // of the bubble's clock
 		synctest.Wait()

@@ -57,7 +57,8 @@ type Take struct {
 
 	// Kept is how much of the burst stays for others, in percent, 0 to 99, rounded down to whole
 	// tokens: the take is allowed if the bucket is left with as much, and told how it stands without.
-	// Takes of one bucket share the first one's. Buckets of scope lease, sync and gossip keep nothing.
+	// Takes of one bucket share the first one's. Buckets of scope lease, sync and gossip keep nothing,
+	// nor do those of which takes have a Place.
 	Kept uint8
 
 	// MaxWait is the longest that a take of a leaky bucket accepts to be told to wait; one that

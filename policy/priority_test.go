@@ -118,6 +118,10 @@ func TestFindingsOfPriorities(t *testing.T) {
 			`error: rules[0] (*, per endpoint): algorithm is "sliding_log", want "token_bucket", "leaky_bucket" or "concurrency"`},
 		"taken in advance": {[]policy.Rule{with(func(r *policy.Rule) { r.Scope = policy.Lease }), low, high}, 1,
 			`error: rules[0] (*, per endpoint): scope is "lease", want "local", "split" or "strict", because classes share`},
+		"places of several gateways": {[]policy.Rule{with(func(r *policy.Rule) {
+			r.Subject, r.Algorithm = r.Subject.Counting(policy.CountsUnderWay), policy.Concurrency
+			r.Scope = policy.Strict
+		}), low, high}, 1, `error: rules[0] (*, per in_flight:endpoint): scope is "strict", want "local", because class`},
 		"with a penalty": {[]policy.Rule{with(func(r *policy.Rule) { r.Penalty = "10 in 1m for 15m" }), low, high}, 1,
 			`error: rules[0] (*, per endpoint): penalty is "10 in 1m for 15m", want none, because classes share`},
 		"less than a token": {[]policy.Rule{with(func(r *policy.Rule) { r.Limit = 9 }), low, high}, 1,

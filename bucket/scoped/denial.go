@@ -41,6 +41,7 @@ type denial struct {
 	since int64 // Unix nanoseconds
 	until int64 // until when it is remembered
 	out   bucket.Outcome
+	kept  uint8 // bucket.Take.Kept: one that leaves less may be allowed
 }
 
 func (d *denials) shard(k key.Key) (*denialShard, int) {
@@ -62,7 +63,7 @@ func (d *denials) note(now int64, t *bucket.Take, o *bucket.Outcome) {
 	if sh.places == nil {
 		sh.places = make([]denial, denialPlaces/denialLocks)
 	}
-	sh.places[at] = denial{t.Key, t.Shape, t.Cost, now, now + min(int64(o.RetryAfter), most), *o}
+	sh.places[at] = denial{t.Key, t.Shape, t.Cost, now, now + min(int64(o.RetryAfter), most), *o, t.Kept}
 }
 
 // find reports what is known of a take: that it is denied.
@@ -74,11 +75,13 @@ func (d *denials) find(now int64, t *bucket.Take) (o bucket.Outcome, denied bool
 		return o, false
 	}
 	p := &sh.places[at]
-	if p.key != t.Key || p.shape != t.Shape || t.Cost < p.cost || now < p.since || now >= p.until || t.MaxWait != 0 {
+	if p.key != t.Key || p.shape != t.Shape || p.kept != t.Kept || t.Cost < p.cost || now < p.since || now >= p.until ||
+		t.MaxWait != 0 {
 		return o, false
 	}
 	units, possible := t.Shape.Units(t.Cost - p.cost)
-	if !possible || t.Cost > t.Shape.Burst() {
+	met := t.Met()
+	if !possible || t.Cost > met.Burst() {
 		return o, false // never, which is for the store to say
 	}
 	if o = p.out; t.Place != 0 {
@@ -91,7 +94,7 @@ func (d *denials) find(now int64, t *bucket.Take) (o bucket.Outcome, denied bool
 		return o, true
 	}
 	o.ResetAfter = max(0, o.ResetAfter-passed)
-	o.Remaining = max(o.Remaining, t.Shape.Burst()-(t.Shape.Drained(o.ResetAfter)+t.Shape.Unit-1)/t.Shape.Unit)
+	o.Remaining = max(o.Remaining, met.Burst()-(t.Shape.Drained(o.ResetAfter)+t.Shape.Unit-1)/t.Shape.Unit)
 	return o, true
 }
 
