@@ -38,6 +38,7 @@ type conn struct {
 	net      net.Conn
 	raw      syscall.RawConn // under net; nil where nobody can look
 	given    bool            // to net/http, which ends it
+	last     string          // the method of the last request
 	slot     int             // guarded by Server.mu
 	remote   string
 	secure   *tls.ConnectionState // nil without TLS
@@ -392,6 +393,7 @@ func (c *conn) serveOne() (more bool) {
 	c.least = leastNext
 	r := &c.request
 	*r = *c.blank
+	c.last = h.method
 	c.url = c.parsed
 	r.Method, r.URL, r.RequestURI, r.Host, r.Header = h.method, &c.url, h.target, h.host, c.header
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
@@ -451,7 +453,7 @@ func (c *conn) setHeader() {
 func (c *conn) handOver() {
 	c.phase.Store(nothing)
 	c.server.handed.Add(1)
-	if c.request.Method == http.MethodPost { // of old clients some send CR LF behind a body, which net/http forgives
+	if c.last == http.MethodPost { // of old clients some send CR LF behind a body, which net/http forgives
 		for range 4 {
 			if c.r < c.w && (c.buf[c.r] == '\r' || c.buf[c.r] == '\n') {
 				c.r++

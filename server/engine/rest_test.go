@@ -4,17 +4,20 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate/internal/race"
 )
@@ -147,6 +150,66 @@ func TestRestingIsNotNoticed(t *testing.T) {
 			_ = c.Close()
 			e.until(t, "the connection ends", func() bool { return e.look() == 0 })
 		}
+	}
+}
+
+// What old clients send behind the body of a POST is forgiven after a rest as before, as net/http does.
+func TestRestForgets(t *testing.T) {
+	e, at := started(t, quiet(http.HandlerFunc(echoPath)))
+	dial := dialer(t, at)
+	c := rested(t, e, dial)
+	c.send(t, "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello")
+	if got := c.path(t); got != "/ahello" {
+		t.Errorf("%q, want /ahello", got)
+	}
+	e.until(t, "it rests again", func() bool { return e.count(resting) == 1 })
+	c.send(t, "\r\n"+get("/b"))
+	if got := c.path(t); got != "/b" {
+		t.Errorf("behind a line end %q, want /b", got)
+	}
+}
+
+// Who does not take an answer by its deadline is cut off, and the next request knows nothing of the deadline.
+func TestWriteDeadlinesAreNoted(t *testing.T) {
+	failed := make(chan error, 1)
+	e, at := started(t, quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := control.SetWriteDeadline(time.Now().Add(4 * scanEvery)); err != nil {
+			t.Error(err)
+		}
+		if r.URL.Path != "/endless" {
+			echoPath(w, r)
+			return
+		}
+		var err error
+		for part := make([]byte, 1<<20); err == nil; {
+			_, err = w.Write(part)
+		}
+		failed <- err
+	})))
+	raw := dialer(t, at)()
+	defer raw.Close()
+	c := &client{raw, bufio.NewReader(raw)}
+	for range 3 {
+		c.send(t, get("/a"))
+		if got := c.path(t); got != "/a" {
+			t.Fatal(got)
+		}
+		for range 20 {
+			e.look()
+		}
+	}
+	c.send(t, get("/endless"))
+	var err error
+	e.until(t, "the answer ends", func() bool {
+		select {
+		case err = <-failed:
+		default:
+		}
+		return err != nil
+	})
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the answer ended by %v, want its deadline", err)
 	}
 }
 
