@@ -157,7 +157,7 @@ const nemesisSeeds = "80"
 var (
 	goTest  = []string{"test", "-vet=off", "-count=1", "-failfast", "-timeout=600s"}
 	nemesis = []string{"./eval/nemesis",
-		"-run=TestStoreIsItsTwin|Exactly$|TestAChangeThatGoesRound|TestWhoAsksGoesOnOwing|TestALimitThatComesBack|TestFlaws|TestNemesis$", "-args", "-seeds=" + nemesisSeeds, "-plain"}
+		"-run=TestStoreIsItsTwin|Exactly$|TestAChangeThatGoesRound|TestWhoAsksGoesOnOwing|TestALimitThatComesBack|TestFlaws|TestNemesis(OfPlaces)?$", "-args", "-seeds=" + nemesisSeeds, "-plain"}
 )
 
 // try plants a bug and runs the tests, but for those of which it is known what they say.
