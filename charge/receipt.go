@@ -218,7 +218,7 @@ func (d *renewals) add(c bucket.Change) {
 }
 
 // mostRenewed bounds the places of one message, which has to be answered as soon as a decision.
-const mostRenewed = 256
+const mostRenewed = 64
 
 // renew renews those that are due.
 func (d *renewals) renew(ctx context.Context, buckets bucket.Store, s *Settlement) error {

@@ -20,6 +20,9 @@
 // bucket is nothing at all. Its name is the configured prefix, the tag of whose it is in braces,
 // and 56 bits that only who has the secret can compute (key.Namer).
 //
+// Places among the requests under way are a sorted set for each caller, with a name for each place.
+// It expires as well; see place.lua.
+//
 // # What can go wrong
 //
 // An error means that no decision was made, and is an *Error that says why. A request whose answer

@@ -78,8 +78,8 @@ type placing struct {
 	change int // in the list that asks for it
 }
 
-// mostPlaced bounds the places of one message.
-const mostPlaced = 256
+// mostPlaced bounds the places of one message: the server does nothing else meanwhile, and requests wait for it.
+const mostPlaced = 64
 
 // correctPlaces makes those changes that are of places.
 func (s *Store) correctPlaces(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {

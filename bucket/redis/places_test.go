@@ -299,3 +299,36 @@ func TestPlacesBesideRates(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkPlaces is a rate by itself, a place beside it, which is given back, and 64 places that are taken anew.
+func BenchmarkPlaces(b *testing.B) {
+	store := open(b, redis.Options{Server: connect(b, redistest.Start(b))})
+	ctx, outs, moved := context.Background(), make([]bucket.Outcome, 2), make([]int64, 64)
+	limit := rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}
+	rates := []bucket.Take{take(b, 1, limit, 1)}
+	both := []bucket.Take{rates[0], placed(b, 2, 1000, 30*time.Second, 1)}
+	again := make([]bucket.Change, 64)
+	for i := range again {
+		again[i] = changed(placed(b, 3, 1000, 30*time.Second, uint32(1+i)), true)
+	}
+	for name, does := range map[string]func() error{
+		"rate": func() error { _, err := store.TryConsume(ctx, 0, rates, outs); return err },
+		"rate and place": func() error {
+			both[1].Place++
+			_, err := store.TryConsume(ctx, 0, both, outs)
+			return err
+		},
+		"place given back": func() error {
+			return store.Correct(ctx, 0, []bucket.Change{changed(both[1], false)}, moved[:1])
+		},
+		"64 taken anew": func() error { return store.Correct(ctx, 0, again, moved) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := does(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -34,7 +34,7 @@ type owedPlace struct {
 const pauseOwed = int64(100 * time.Millisecond)
 
 // mostOwed bounds the places of one attempt.
-const mostOwed = 256
+const mostOwed = 64
 
 // owe notes that a place is to be given back.
 func (s *Store) owe(now int64, c bucket.Change) {

@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -48,7 +49,7 @@ type span struct{ from, to time.Duration }
 
 // renewedAfter is for how long after a fault places may not be what they should be: until they are due, are looked at,
 // and breakers have closed.
-func (p *Places) renewedAfter() time.Duration { return p.Per/3 + 2500*time.Millisecond }
+func (p *Places) renewedAfter() time.Duration { return p.Per/3 + 2*time.Second }
 
 // uncounted is when requests at a gateway may be under way and not counted, as published: from when it is out of touch
 // with the store for so long that places end, or the store loses what it held, until all have been taken anew.
@@ -191,6 +192,14 @@ func (w *world) died(g *gateway) {
 // than that.
 func (w *world) judgePlaces() {
 	w.settling.Wait()
+	for range 20 { // one that nobody asks does not find out that the store is back
+		for _, g := range w.gateways {
+			if g != nil && !g.dead.Load() {
+				g.Check(background, ask(netip.AddrFrom4([4]byte{10, 1, 1, byte(g.slot)}), "/a", 1))
+			}
+		}
+		time.Sleep(150 * time.Millisecond)
+	}
 	time.Sleep(w.plan.Places.Per + 3*time.Second)
 	w.mu.Lock()
 	for slot := range w.gateways {
