@@ -527,3 +527,82 @@ func TestBytesBesideWhatElseRulesSay(t *testing.T) {
 		}
 	}
 }
+
+// script is a request and its answer as a fuzzer writes them: of each pair of bytes the first says what is done, and the
+// second how much of it.
+type script struct {
+	steps []byte
+	in    int64 // that the handler has read
+	out   int64 // and written
+}
+
+func (s *script) Read(p []byte) (int, error) { // a body that lasts as long as it is read
+	return len(p), nil
+}
+
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for i := 0; i+1 < len(s.steps); i += 2 {
+		size := int(s.steps[i+1]) * 7
+		switch s.steps[i] % 6 {
+		case 0:
+			n, _ := r.Body.Read(make([]byte, size))
+			s.in += int64(n)
+		case 1, 2:
+			n, _ := w.Write(make([]byte, size))
+			s.out += int64(n)
+		case 3:
+			w.Header().Set("Content-Length", strconv.Itoa(size*10))
+		case 4:
+			w.WriteHeader(200 + size%300)
+		case 5:
+			if size == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+}
+
+// FuzzTransfers: whatever a handler does, what is left is what an account of the bytes that passed says; with cut there is
+// never less than nothing, and nothing stays outstanding.
+func FuzzTransfers(f *testing.F) {
+	f.Add([]byte{3, 10, 1, 100, 1, 200, 5, 1, 0, 30}, uint16(3000), byte(1))
+	f.Add([]byte{0, 255, 0, 255, 1, 255, 5, 0}, uint16(2000), byte(0))
+	f.Add([]byte{0, 200, 0, 200, 4, 3, 1, 1}, uint16(300), byte(3))
+	f.Fuzz(func(t *testing.T, steps []byte, budget uint16, how byte) {
+		if len(steps) > 400 || budget == 0 {
+			return
+		}
+		cut, method, per := how&1 != 0, []string{"GET", "POST"}[how>>1&1], int64(1+how>>2&3)
+		endpoint := method + " /v1/files/{name}"
+		b := trial.New(t, []string{endpoint}, []policy.Rule{{Endpoint: endpoint, Limit: int64(budget), Per: time.Hour}})
+		meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: b.Table, Metered: []httplimit.Metered{
+			{Endpoint: endpoint, Bytes: &httplimit.Bytes{PerToken: per}, Cut: cut}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &script{steps: steps}
+		r := httptest.NewRequest(method, file, s)
+		r.ContentLength = -1
+		func() {
+			defer func() { _ = recover() }()
+			httplimit.Handler(b.Limiter, s, httplimit.Options{Meters: meters}).ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		found, err := inspect.Find(t.Context(), b.Limiter, inspect.Query{Endpoint: endpoint,
+			Address: netip.MustParseAddr("192.0.2.1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spent := max(1, (s.in+s.out+per-1)/per)
+		if left := found.Buckets[0].Remaining; left != max(0, int64(budget)-spent) {
+			t.Errorf("%d of %d tokens are left, want %d: %d bytes were read and %d written", left, budget,
+				int64(budget)-spent, s.in, s.out)
+		}
+		if cut && spent > int64(budget) {
+			t.Errorf("%d tokens passed of %d", spent, budget)
+		}
+		if out := b.Reservations().Outstanding; out != 0 {
+			t.Errorf("%d reservations are outstanding, want none", out)
+		}
+	})
+}

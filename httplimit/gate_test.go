@@ -66,6 +66,10 @@ func TestGateSeesNoResponses(t *testing.T) {
 		!strings.Contains(err.Error(), "Reserve is set") {
 		t.Errorf("with Reserve: %v", err)
 	}
+	if err := gate.Open(lim, httplimit.Options{Meters: new(httplimit.Meters)}); err == nil ||
+		!strings.Contains(err.Error(), "Meters is set") {
+		t.Errorf("with Meters: %v", err)
+	}
 	for _, failures := range []bool{false, true} {
 		ids, err := httplimit.NewIdentifiers(httplimit.IdentifierOptions{
 			Endpoints: lim.Endpoints(), Logins: []httplimit.Login{{Endpoint: "POST /login",

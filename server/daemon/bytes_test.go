@@ -187,3 +187,47 @@ func TestBytesOfAnUpgradeAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestACutBodyBeginsNoRequest: what follows the place at which a request's body was cut off is nothing of its own, on a
+// connection that would have stayed open.
+func TestACutBodyBeginsNoRequest(t *testing.T) {
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) {
+			var got, reached atomic.Int64
+			api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				n, _ := io.Copy(io.Discard, r.Body)
+				got.Add(n)
+				if r.Method == http.MethodDelete {
+					reached.Add(1)
+				}
+			}))
+			defer api.Close()
+			r := newReloading(t, []policy.Rule{
+				{Endpoint: "POST /v1/items", Limit: 1000, Per: time.Hour}, {Endpoint: policy.Default, Limit: 1e6},
+			}, func(c *config.Config) {
+				c.Upstream, c.Engine = api.URL, engine
+				c.Bytes = []config.ByteCount{{Endpoints: []string{"POST /v1/items"}, AtEnd: "cut"}}
+			})
+			inner := "DELETE /v1/items/1 HTTP/1.1\r\nHost: x\r\n\r\n"
+			body := strings.Repeat(inner, 100)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(r.gate, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = fmt.Fprintf(conn, "POST /v1/items HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+
+				"%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+			from := bufio.NewReader(conn)
+			answer, err := http.ReadResponse(from, nil)
+			if err != nil || answer.StatusCode != http.StatusTooManyRequests {
+				t.Fatal(answer, err)
+			}
+			_, _ = io.Copy(io.Discard, answer.Body)
+			if second, err := http.ReadResponse(from, nil); err == nil || reached.Load() != 0 || got.Load() > 1000 {
+				t.Errorf("%v came next, %d requests and %d bytes reached the API; want none, and 1000 at most", second,
+					reached.Load(), got.Load())
+			}
+		})
+	}
+}
