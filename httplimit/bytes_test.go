@@ -528,8 +528,8 @@ func TestBytesBesideWhatElseRulesSay(t *testing.T) {
 	}
 }
 
-// script is a request and its answer as a fuzzer writes them: of each pair of bytes the first says what is done, and the
-// second how much of it.
+// script is a request and its answer as a fuzzer writes them: of each pair of bytes the first says what is done, and
+// the second how much of it.
 type script struct {
 	steps []byte
 	in    int64 // that the handler has read
@@ -563,8 +563,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// FuzzTransfers: whatever a handler does, what is left is what an account of the bytes that passed says; with cut there is
-// never less than nothing, and nothing stays outstanding.
+// FuzzTransfers: whatever a handler does, what is left is what an account of the bytes that passed says; with cut there
+// is never less than nothing, and nothing stays outstanding.
 func FuzzTransfers(f *testing.F) {
 	f.Add([]byte{3, 10, 1, 100, 1, 200, 5, 1, 0, 30}, uint16(3000), byte(1))
 	f.Add([]byte{0, 255, 0, 255, 1, 255, 5, 0}, uint16(2000), byte(0))
