@@ -67,12 +67,8 @@ func (p *Plan) Told() int {
 // takes by that, or looks only. If nothing comes of it, p is as before, and Outs say when either way will be open. A
 // store that fails at this has nevertheless denied the request.
 func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bool) bool {
-	ask := buckets.Peek
-	if take {
-		ask = buckets.TryConsume
-	}
 	if allowed {
-		p.retryShadows(ctx, ask)
+		p.retryShadows(ctx, buckets, take)
 		return true
 	}
 	takes, charges := len(p.Takes), len(p.Charges)
@@ -95,7 +91,7 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 	for i := range sure {
 		p.Takes[p.Charges[sure[i].Of].Place].Kept = 0
 	}
-	allowed, err := ask(ctx, p.Now, p.Takes, p.Outs)
+	allowed, err := p.ask(ctx, buckets, p.Takes, p.Outs, take)
 	allowed = allowed && err == nil
 	for i := range sure {
 		place := p.Charges[sure[i].Of].Place
@@ -118,9 +114,17 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 	return false
 }
 
+// ask makes attempts on buckets, or looks what would come of them.
+func (p *Plan) ask(ctx context.Context, buckets bucket.Store, takes []bucket.Take, outs []bucket.Outcome,
+	take bool) (bool, error) {
+	if take {
+		return buckets.TryConsume(ctx, p.Now, takes, outs)
+	}
+	return buckets.Peek(ctx, p.Now, takes, outs)
+}
+
 // retryShadows has rules in shadow say of an admitted request what they would say enforced, and count it as they would.
-func (p *Plan) retryShadows(ctx context.Context,
-	ask func(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error)) {
+func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, take bool) {
 	for i := range len(p.Charges) {
 		place := p.Charges[i].Place
 		if t, out := &p.Takes[place], &p.Outs[place]; !t.Shadow || out.Allowed || out.Unknown || p.Charges[i].Joined ||
@@ -131,7 +135,7 @@ func (p *Plan) retryShadows(ctx context.Context,
 		both := [2]bucket.Take{p.Takes[place], p.Takes[last]}
 		both[0].Kept, both[0].Shadow, both[1].Shadow = 0, false, false
 		var outs [2]bucket.Outcome
-		allowed, err := ask(ctx, p.Now, both[:], outs[:])
+		allowed, err := p.ask(ctx, buckets, both[:], outs[:], take)
 		if !allowed || err != nil {
 			p.Charges, p.Takes = p.Charges[:len(p.Charges)-1], p.Takes[:last]
 			continue

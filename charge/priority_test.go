@@ -341,3 +341,34 @@ func TestAPlanTellsNoMoreVerdictsThanRules(t *testing.T) {
 		b.Get("/low")
 	}
 }
+
+// TestDenyingAClassAllocatesNothing: the least urgent come most often when a budget is short.
+func TestDenyingAClassAllocatesNothing(t *testing.T) {
+	b := sharing(t, policy.Rule{Limit: 1, Per: time.Hour, Burst: 100, Priority: "high:20,normal:10,low:10"})
+	for b.Get("/low").Allowed {
+	}
+	ask := headgate.Request{Method: "GET", Target: "/low", Peer: trial.Client}
+	if n := testing.AllocsPerRun(1000, func() { b.Check(context.Background(), ask) }); n >= trial.Allocations {
+		t.Errorf("a denied request allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkSharedBudget(b *testing.B) {
+	for name, shared := range map[string]policy.Rule{
+		"alone":  {Limit: 1 << 30},
+		"shared": {Limit: 1 << 30, Priority: "high:20,normal:10,low:10"},
+		"denied": {Limit: 1, Per: time.Hour, Burst: 100, Priority: "high:20,normal:10,low:10"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			w := sharing(b, shared)
+			for range 100 {
+				w.Get("/low")
+			}
+			ask := headgate.Request{Method: "GET", Target: "/low", Peer: trial.Client}
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Check(context.Background(), ask)
+			}
+		})
+	}
+}
