@@ -239,3 +239,36 @@ func TestHigherClassesFindAPlaceToWait(t *testing.T) {
 		}
 	})
 }
+
+// TestServingTheLastFirstGainsNothing: of requests that wait 200 ms at most, and come ten times as fast as they are let
+// through, as many are served in time as when whoever came last is served first.
+func TestServingTheLastFirstGainsNothing(t *testing.T) {
+	const perSecond, patience, lasts = 100, 200 * time.Millisecond, 60 * time.Second
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: "GET /a", Limit: perSecond, Burst: 1000,
+		Algorithm: policy.LeakyBucket, Subject: policy.SubjectEndpoint}})
+	rng := rand.New(rand.NewPCG(7, 7))
+	var stack []time.Duration // of those who wait, when they came; in the order of that
+	inOrder, lastFirst, turn := 0, 0, time.Duration(0)
+	gap := float64(time.Second) / (10 * perSecond)
+	for at := time.Duration(0); at < lasts; at += time.Duration(rng.ExpFloat64() * gap) {
+		for ; turn <= at; turn += time.Second / perSecond {
+			for n := len(stack); n > 0; n = len(stack) {
+				came := stack[n-1]
+				if stack = stack[:n-1]; turn-came <= patience {
+					lastFirst++
+					break
+				}
+			}
+		}
+		stack = append(stack, at)
+		b.Now = trial.Epoch.Add(at)
+		ask := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, MaxWait: patience}
+		if d := b.Check(context.Background(), ask); d.Allowed {
+			inOrder++
+		}
+	}
+	t.Logf("%d in order, %d the last first", inOrder, lastFirst)
+	if inOrder < lastFirst*995/1000 || lastFirst < 5900 {
+		t.Errorf("%d are served in order, %d the last first, want as many", inOrder, lastFirst)
+	}
+}

@@ -1041,7 +1041,7 @@ type DoneFallback string
 // DurationText Example: 1h
 type DurationText = string
 
-// Envelope What all replicas together admit at most from one bucket, in any time - burst, tokens for each per_ns of it, and excess.
+// Envelope What all replicas together admit at most from one bucket, in any time - burst, tokens for each per_ns of it, and excess. Of requests under way, burst is how many there are at once, and tokens 0.
 type Envelope struct {
 	Burst    int64 `json:"burst"`
 	Excess   int64 `json:"excess"`
@@ -1083,7 +1083,7 @@ type Explanation struct {
 		Endpoint       string `json:"endpoint"`
 		EnforcePercent *int   `json:"enforce_percent,omitempty"`
 
-		// Envelope What all replicas together admit at most from one bucket, in any time - burst, tokens for each per_ns of it, and excess.
+		// Envelope What all replicas together admit at most from one bucket, in any time - burst, tokens for each per_ns of it, and excess. Of requests under way, burst is how many there are at once, and tokens 0.
 		Envelope *Envelope  `json:"envelope,omitempty"`
 		Expires  *time.Time `json:"expires,omitempty"`
 
