@@ -8,6 +8,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -138,6 +139,10 @@ type Verdict struct {
 	Shadow bool
 
 	shared uint16 // others that share the bucket: bit n for Others[n-1]
+
+	// Lowered is by how much the rule's rate is lowered at present: to so many 1024ths of what it says. 0 is not at
+	// all; see Options.Adaptive.
+	Lowered uint16
 
 	// Outcome is the state of the rule's bucket after the decision.
 	Outcome bucket.Outcome
@@ -303,6 +308,9 @@ func (d *Decision) settle(p *charge.Plan, allowed bool) {
 		v.Rule, v.Level, v.Principal = c.Rule, c.Level, c.Principal
 		v.Unparsable, v.Earlier = c.Kind == charge.Unreadable, c.Kind.Guards()
 		v.Shadow, v.Outcome = p.Takes[c.Place].Shadow, p.Outs[c.Place]
+		if part := p.Takes[c.Place].Lowered.Part(); part < rate.Whole {
+			v.Lowered = uint16(part)
+		}
 	}
 	if allowed && p.Waits {
 		d.Wait = longestWait(verdicts)

@@ -57,9 +57,10 @@ var allowed = map[string][]string{
 		"rate", "slot"},
 	"reservation": {"charge", "key", "rate"},
 	"slot":        {"key"}, // when who was refused may come again
+	"adaptive":    {"endpoint", "rate"}, // by how much rates are lowered while the API behind is slow
 	"penalty":     {"key"}, // who was denied again and again, and is blocked for a time
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
-	"": {"endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
+	"": {"adaptive", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
 		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},
 	"internal/waiters": {"identity"},                                               // who may wait
 	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it

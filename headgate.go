@@ -54,6 +54,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
@@ -61,6 +62,7 @@ import (
 	"github.com/headgate-io/headgate/internal/waiters"
 	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/slot"
 )
@@ -92,6 +94,8 @@ type Limiter struct {
 	slots *slot.Table // nil: refused callers are told the truth
 
 	penalties *penalty.Table
+
+	adaptive *adaptive.Table // nil: no rate is ever lowered
 
 	renewing atomic.Bool // places of requests under way are renewed from time to time
 
@@ -125,11 +129,17 @@ func New(o Options) (*Limiter, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("headgate options: %w", err)
 	}
+	var lowered func(*endpoint.Table, endpoint.ID, int64) *rate.Lowered
+	if o.Adaptive != nil {
+		lowered = o.Adaptive.Lowered
+	}
 	l := &Limiter{
 		endpoints: o.Endpoints, policies: o.Policies, buckets: o.Buckets,
 		planner: charge.New(charge.Options{
 			Keys: o.Keys, Names: o.Names, Region: o.Region, NamedTiers: o.NamedTiers, MaxAllowances: o.MaxAllowances,
+			Lowered: lowered,
 		}),
+		adaptive: o.Adaptive,
 		region: o.Region, observe: o.Observe, time: o.Time, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),

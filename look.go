@@ -133,7 +133,7 @@ func (l *Limiter) correct(ctx context.Context, now int64, takes []bucket.Take, u
 		t := &takes[i]
 		changes[i] = bucket.Change{
 			Key: t.Key, Tag: t.Tag, Reach: t.Reach, Shape: t.Shape, Since: t.Since, Before: t.Before,
-			Units: units, Once: once,
+			Units: units, Once: once, Lowered: t.Lowered,
 		}
 	}
 	if err := l.buckets.Correct(ctx, now, changes, moved); err != nil {

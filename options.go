@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/charge"
@@ -176,6 +177,10 @@ type Options struct {
 	// Penalties remembers callers who were denied again and again, for rules with a policy.Rule.Penalty. Nil is a table
 	// of its own, for penalty.DefaultCallers: 4 MiB, once a rule with one has denied somebody.
 	Penalties *penalty.Table
+
+	// Adaptive has endpoints whose rates are lowered while the API behind is slow or fails. Who sends requests on to it
+	// tells the table's endpoints when they are sent and answered; gateway.Options.Exchange does. Nil lowers none.
+	Adaptive *adaptive.Table
 
 	// MaxAllowances is how many buckets may have an allowance at once (see
 	// Grant). Default 4096, at most 1<<20.

@@ -328,6 +328,11 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 	if penalises && err == nil && !allowed && !p.Further { // which has been let in, and is no further request
 		l.penalise(t)
 	}
+	if p.Lowered != nil && err == nil && !allowed && p.MetLowered() {
+		if e := l.adaptive.At(p.Endpoints, p.Match.ID); e != nil {
+			e.Refused()
+		}
+	}
 	return allowed && err == nil
 }
 

@@ -20,6 +20,8 @@ type Change struct {
 	Since  int64      // as in Take
 	Before *rate.Past // as in Take
 
+	Lowered *rate.Lowered // as in Take
+
 	// Units of Shape are added to the debt, up to Shape.MaxDebt; or taken off it, when below zero,
 	// until the bucket is full. Fill takes off everything.
 	Units int64

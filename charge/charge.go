@@ -115,6 +115,9 @@ type Plan struct {
 	Class policy.Class // of the request; Unclassed where no rule says anything of classes
 	Sure  bool         // the class is sure of something in a budget that several share
 
+	// Lowered is by how much the rates at the endpoint were lowered of late; nil for not at all. Takes say which are.
+	Lowered *rate.Lowered
+
 	planner *Planner
 
 	// Of the principal who is being charged:
@@ -142,6 +145,9 @@ type Options struct {
 	Region        func(netip.Addr) string // nil if all are unknown
 	NamedTiers    func() bool             // whether callers who name no tier may name one later; nil if none does
 	MaxAllowances int
+
+	// Lowered is by how much the rates at an endpoint were lowered of late; nil if none ever is.
+	Lowered func(t *endpoint.Table, id endpoint.ID, now int64) *rate.Lowered
 }
 
 // Planner plans what requests are charged to. It is safe for concurrent use.
@@ -155,6 +161,7 @@ type Planner struct {
 	names      *key.Namer
 	region     func(netip.Addr) string
 	namedTiers func() bool
+	lowered    func(*endpoint.Table, endpoint.ID, int64) *rate.Lowered
 }
 
 // New returns a Planner.
@@ -162,6 +169,7 @@ func New(o Options) *Planner {
 	pl := &Planner{
 		Allowances: newAllowances(o.MaxAllowances),
 		keys:       cmp.Or(o.Keys, key.NewHasher()), names: o.Names, region: o.Region, namedTiers: o.NamedTiers,
+		lowered: o.Lowered,
 	}
 	if pl.region == nil {
 		pl.region = func(netip.Addr) string { return "" }
@@ -190,6 +198,7 @@ func (pl *Planner) Shared(s policy.Scope) bool { return s.Named() && pl.names !=
 //	                                   the token, the address's once
 func (pl *Planner) Plan(p *Plan) (ruled bool) {
 	p.planner, p.Region, p.Waits, p.Concurrent = pl, "", false, false
+	p.Lowered = pl.loweredAt(p.Endpoints, p.Match, p.Now)
 	p.Charges, p.Takes, p.pasts, p.moves = p.Charges[:0], p.Takes[:0], p.pasts[:0], p.moves[:0]
 	if p.Unparsable {
 		p.Identifier = ""
@@ -215,6 +224,7 @@ func (pl *Planner) Plan(p *Plan) (ruled bool) {
 func (p *Plan) Release() {
 	clear(p.Others)
 	p.Request = Request{Others: p.Others[:0]}
+	p.Lowered = nil
 	p.caller = subject.Caller{}
 }
 
@@ -368,6 +378,9 @@ func (pl *Planner) name(p *Plan) {
 		} else if take.Before !=
 			terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
 			take.Before = terms.Before
+		}
+		if lowered := lowered(p.Lowered, &terms, a.Level, take.Reach); take.Lowered != lowered {
+			take.Lowered = lowered
 		}
 		take.Cost, take.Shadow, take.MaxWait, take.Kept = p.Charges[p.first+i].cost(p.Cost), a.Shadow, 0, 0
 		p.Concurrent = p.Concurrent || terms.Concurrent

@@ -38,6 +38,8 @@ func (pl *Planner) guardLarger(p *Plan, named int) {
 			Shape:  g.Shape,
 			Tag:    own.Tag,
 			Reach:  own.Reach,
+
+			Lowered: own.Lowered,
 		}
 		take.Key = pl.guardKey(p, g, false)
 		if shape := p.Set.Terms(p.applied[g.Of].Rule).Shape; own.Shape.Capacity != shape.Capacity { // by an allowance
@@ -59,7 +61,7 @@ func (pl *Planner) guardEarlier(p *Plan, named int) {
 		take := bucket.Take{
 			Key: pl.guardKey(p, g, false), Since: g.Since, Before: g.Past(&p.moves[len(p.moves)-1]), Cost: own.Cost,
 			Shape: g.Shape.Grow(own.Shape.Burst() - terms.Shape.Burst()), // by an allowance
-			Tag:   own.Tag, Reach: own.Reach,
+			Tag:   own.Tag, Reach: own.Reach, Lowered: own.Lowered,
 		}
 		if g.Own && g.Shape.Capacity <= terms.Shape.Capacity {
 			if g.Since >= own.Since {

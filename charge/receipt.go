@@ -142,6 +142,8 @@ type Settlement struct {
 	Forgiven bool
 	Status   int  // of the answer, for rules that count only some; 0 if it is not known, and counts
 	Void     bool // the request was never served: rules that count requests count it no more
+
+	lowered *rate.Lowered // as in Plan
 }
 
 // due is how many tokens a bucket counts in the end.
@@ -287,6 +289,7 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	match := r.match
 	if s.Set != nil && match.Status == endpoint.Known {
 		match = s.Set.MatchOf(r.of)
+		s.lowered = pl.loweredAt(s.Set.Endpoints(), match, s.Now)
 	}
 	for i := range r.items {
 		it := &r.items[i]
@@ -393,8 +396,12 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		if it.moved != 0 {
 			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
 		}
-		if it.sure { // whose bucket never had another limit
-			terms.Shape, terms.Since, terms.Before = it.shape, 0, nil
+		at, slower := r.at, lowered(s.lowered, &terms, a.Level, it.reach)
+		if it.sure { // whose bucket never had another limit, and is never lowered
+			terms.Shape, terms.Since, terms.Before, slower = it.shape, 0, nil, nil
+		}
+		if slower != nil {
+			at = slower.Since(at, s.Now) - 1 // which is rounded up, and what is given back must not be
 		}
 		take := pl.Allowances.Restate(s.Now, bucket.Take{Key: it.key, Shape: terms.Shape, Since: terms.Since,
 			Before: terms.Before})
@@ -405,6 +412,8 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			Shape:  take.Shape,
 			Since:  take.Since,
 			Before: take.Before,
+
+			Lowered: slower,
 		}
 		if it.concurrent {
 			if c.Units, c.Charged, c.Place = -it.units, it.since, it.place; it.place == 0 {
@@ -417,8 +426,8 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			return c, true
 		}
 		back := it.shape.UnitsSaturating(it.cost - actual)
-		c.Units, c.Charged = -bucket.Unspent(it.shape, c.Shape, it.units, back, r.at, s.Now), r.at
-		c.Left = bucket.Unspent(it.shape, c.Shape, it.units, it.units, r.at, s.Now)
+		c.Units, c.Charged = -bucket.Unspent(it.shape, c.Shape, it.units, back, at, s.Now), r.at
+		c.Left = bucket.Unspent(it.shape, c.Shape, it.units, it.units, at, s.Now)
 		if changedTwice(&terms, r.at) || !c.Shape.Algorithm.Drains() && c.Since > r.at {
 			c.Units = 0 // it may have been another limit in between
 		}

@@ -126,7 +126,7 @@ func (p *Plan) slotted(place int) (b slot.Bucket, caller []byte, alone bool) {
 	take := &p.Takes[place]
 	shape := &take.Shape
 	b = slot.Bucket{
-		Key: take.Key, Burst: shape.Burst(), Gap: int64(shape.TimeToFull(shape.Unit)),
+		Key: take.Key, Burst: shape.Burst(), Gap: int64(take.Lowered.Stretch(shape.TimeToFull(shape.Unit))),
 		FullAt: p.Now + int64(p.Outs[place].ResetAfter),
 	}
 	if !shape.Algorithm.Drains() {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/internal/problem"
 )
 
@@ -18,7 +21,8 @@ import (
 
 // serve sends on a request that was charged as target. httputil.ReverseProxy has
 // no argument for it, so it stands where nobody else writes: in RequestURI.
-func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
+func (g *gateway) serve(w http.ResponseWriter, r *http.Request, as httplimit.Charged) {
+	target := as.Target
 	if g.base != "" && climbs(target) {
 		problem.Write(w, r, problem.Details{
 			Status: http.StatusBadRequest,
@@ -34,10 +38,17 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, target string) {
 	}
 	r.RequestURI = target
 	// Calls by gRPC need HTTP/2, and messages in them are counted on that way alone.
-	if g.options.Pool == nil || len(r.Header["Upgrade"]) > 0 || callsGRPC(r) || !g.pass(w, r) {
+	if g.options.Pool == nil || len(r.Header["Upgrade"]) > 0 || callsGRPC(r) || !g.pass(w, r, &as.Exchange) {
+		if !as.Exchange.Zero() {
+			x := as.Exchange
+			r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, &x))
+		}
 		g.proxy.ServeHTTP(keeping(w), r)
 	}
 }
+
+// exchangeKey is of the *headgate.Exchange of a request, in its context.
+type exchangeKey struct{}
 
 // direct makes p.Out the request for the target that was charged. What may
 // differ are credentials, which Options.Outgoing takes out of the query.
@@ -102,10 +113,17 @@ func (f faithful) RoundTrip(r *http.Request) (*http.Response, error) {
 	if callsGRPC(r) {
 		via = f.calls
 	}
-	begin := f.gateway.clock()
+	begin, timed := f.gateway.clock(), (r.Body == nil || r.Body == http.NoBody) && len(r.Header["Upgrade"]) == 0
+	x, _ := r.Context().Value(exchangeKey{}).(*headgate.Exchange)
+	if timed && x != nil {
+		x.Sent()
+	}
 	answer, err := via.RoundTrip(r)
-	if (r.Body == nil || r.Body == http.NoBody) && len(r.Header["Upgrade"]) == 0 {
+	if timed {
 		f.gateway.took(r.Context(), r.Method, r.RequestURI[len(f.gateway.base):], begin)
+		if x != nil {
+			tell(r.Context(), x, err != nil || answer.StatusCode >= http.StatusInternalServerError)
+		}
 	}
 	if err == nil {
 		f.gateway.switched(r, answer)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway/upstream"
 	"github.com/headgate-io/headgate/internal/values"
@@ -69,7 +70,7 @@ const smallBody = 8 << 10
 
 // pass sends a request to the API and passes the answer on. It reports false if nothing was done, as the API speaks
 // HTTP/2.
-func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
+func (g *gateway) pass(w http.ResponseWriter, r *http.Request, x *headgate.Exchange) (done bool) {
 	if g.options.Pool.HTTP2() {
 		return false
 	}
@@ -82,10 +83,18 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
 		if r.ProtoAtLeast(1, 1) { // RFC 9110 section 15.2: none to others
 			m.request.Interim = m.tell
 		}
-		begin := g.clock()
+		begin, timed := g.clock(), m.request.Body == nil
+		if timed {
+			x.Sent()
+		}
 		err = g.options.Pool.Do(r.Context(), &m.request, &m.answer)
-		if m.request.Body == nil && !errors.Is(err, upstream.ErrHTTP2) {
+		switch {
+		case !timed:
+		case errors.Is(err, upstream.ErrHTTP2):
+			x.Left()
+		default:
 			g.took(r.Context(), r.Method, r.RequestURI, begin)
+			tell(r.Context(), x, err != nil || m.answer.Status >= http.StatusInternalServerError)
 		}
 	}
 	if errors.Is(err, upstream.ErrHTTP2) {
@@ -98,6 +107,15 @@ func (g *gateway) pass(w http.ResponseWriter, r *http.Request) (done bool) {
 	}
 	g.passAnswer(w, m)
 	return true
+}
+
+// tell says what became of a request that was sent.
+func tell(ctx context.Context, x *headgate.Exchange, failed bool) {
+	if ctx.Err() != nil {
+		x.Left()
+		return
+	}
+	x.Answered(failed)
 }
 
 // clock is the time, if anybody wants to know what answers take, or zero.

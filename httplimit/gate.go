@@ -78,7 +78,8 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User
 	if !ok {
 		return false
 	}
-	return h.admit(w, r, request)
+	_, ok = h.admit(w, r, request)
+	return ok
 }
 
 // Answer does for a decision about r that was made elsewhere what Admit does for

@@ -153,18 +153,25 @@ func New(next http.Handler, rules ...string) (http.Handler, error) {
 //	503  Options.MaxHeld leaves no room for a body 411  a long body of unannounced length, under
 //	                                                    Options.Meters
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {
-	return HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, _ string) { next.ServeHTTP(w, r) }, o)
+	return HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, _ Charged) { next.ServeHTTP(w, r) }, o)
 }
 
-// HandlerOfTargets is Handler for a next that sends requests on: it is given the
-// target that was charged, in origin form, and has to send that one and no
-// other reading of r.
-func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string),
+// Charged is what a request was charged as.
+type Charged struct {
+	// Target is in origin form. It has to be sent on, and no other reading of the request.
+	Target string
+
+	// Exchange is to be told when that happens, and when it is answered; see headgate.Options.Adaptive.
+	Exchange headgate.Exchange
+}
+
+// HandlerOfTargets is Handler for a next that sends requests on.
+func HandlerOfTargets(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, as Charged),
 	o Options) http.Handler {
 	return newHandler(lim, next, o)
 }
 
-func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, target string),
+func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.Request, as Charged),
 	o Options) *handler {
 	if o.Peer == nil {
 		o.Peer = Peer
@@ -200,7 +207,7 @@ func newHandler(lim *headgate.Limiter, next func(w http.ResponseWriter, r *http.
 
 type handler struct {
 	lim     *headgate.Limiter
-	next    func(http.ResponseWriter, *http.Request, string)
+	next    func(http.ResponseWriter, *http.Request, Charged)
 	options Options
 	rules   perrule.Values[rendered]
 	counted Reserve // for endpoints and rules that count only some answers
@@ -241,8 +248,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveReserved(w, r, target, request, then)
 		return
 	}
-	if h.admit(w, r, request) {
-		h.pass(w, r, target)
+	if x, ok := h.admit(w, r, request); ok {
+		h.pass(w, r, Charged{target, x})
 	}
 }
 
@@ -278,10 +285,11 @@ func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pa
 }
 
 // admit reports whether a request may be served. One that may not is answered.
-func (h *handler) admit(w http.ResponseWriter, r *http.Request, request headgate.Request) bool {
+func (h *handler) admit(w http.ResponseWriter, r *http.Request, request headgate.Request) (x headgate.Exchange,
+	ok bool) {
 	// An error says that the client left while it waited; d is denied then.
 	d, _ := h.lim.Wait(r.Context(), request)
-	return h.answer(w, r, request.Target, &d)
+	return h.lim.Exchange(&d), h.answer(w, r, request.Target, &d)
 }
 
 // answer tells the client what was decided, and reports whether its request may be served.

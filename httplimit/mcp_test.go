@@ -47,8 +47,8 @@ func limitedTools(t testing.TB, change func(*httplimit.MCP), rules ...string) *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Handler = httplimit.HandlerOfTargets(lim, func(_ http.ResponseWriter, r *http.Request, target string) {
-		s.target = target
+	s.Handler = httplimit.HandlerOfTargets(lim, func(_ http.ResponseWriter, r *http.Request, as httplimit.Charged) {
+		s.target = as.Target
 		if s.got, err = io.ReadAll(r.Body); err != nil {
 			t.Error(err)
 		}

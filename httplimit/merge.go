@@ -33,9 +33,9 @@ type merging struct {
 }
 
 // pass calls next, which may add fields of another server.
-func (h *handler) pass(w http.ResponseWriter, r *http.Request, target string) {
+func (h *handler) pass(w http.ResponseWriter, r *http.Request, as Charged) {
 	if !h.options.Merge {
-		h.next(w, r, target)
+		h.next(w, r, as)
 		return
 	}
 	m := mergings.Get().(*merging)
@@ -43,7 +43,7 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, target string) {
 	if m.remember() {
 		w = m
 	}
-	h.next(w, r, target)
+	h.next(w, r, as)
 	m.merge() // of an answer without a body that nobody has begun
 	*m = merging{}
 	mergings.Put(m) // not after a panic, as somebody may hold it still

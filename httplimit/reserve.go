@@ -62,7 +62,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target s
 	made, d, _ := ask(r.Context(), request, timeout)
 	if !d.Allowed || !then.always && made.Expires.IsZero() {
 		if h.answer(w, r, request.Target, &d) {
-			h.pass(w, r, target)
+			h.pass(w, r, Charged{target, h.lim.Exchange(&d)})
 		}
 		return
 	}
@@ -92,7 +92,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target s
 	}()
 	h.answer(w, r, request.Target, &d) // after the defer, as whoever is told of decisions may panic
 	m.watch(r)
-	h.pass(m, r, target)
+	h.pass(m, r, Charged{target, h.lim.Exchange(&d)})
 	served = true
 }
 

@@ -25,7 +25,7 @@ func (s *Store) Correct(_ context.Context, now int64, changes []bucket.Change, m
 }
 
 func (s *Store) correct(now int64, c *bucket.Change) int64 {
-	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before}
+	t := bucket.Take{Key: c.Key, Shape: c.Shape, Since: c.Since, Before: c.Before, Lowered: c.Lowered}
 	shard, home := s.locate(c.Key)
 	sh := &s.shards[shard]
 	if c.Shape.Algorithm == rate.SlidingLog {

@@ -69,6 +69,9 @@ func (s *Store) refund(now, charged int64, t *bucket.Take) {
 	if !at.current {
 		return
 	}
+	if lowers(t) {
+		charged = t.Lowered.Since(charged, now) - 1 // which is rounded up, and a refund must not be
+	}
 	after := state.Refund(now, t.Shape, units, charged)
 	slot := &sh.sets[at.set][at.way]
 	slot.debt, slot.stamp = after.Debt, after.Stamp

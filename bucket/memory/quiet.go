@@ -39,7 +39,7 @@ func (s *Store) quietAwayLocked(sh *shard, home uint32, t *bucket.Take) *slot {
 
 // changesAlone reports whether what is owed is all that a take changes in a slot.
 func (s *Store) changesAlone(slot *slot, t *bucket.Take) bool {
-	return t.Shape.Algorithm != rate.LeakyBucket && same(&s.shapes.list[slot.shape], &t.Shape) &&
+	return t.Shape.Algorithm != rate.LeakyBucket && t.Lowered == nil && same(&s.shapes.list[slot.shape], &t.Shape) &&
 		(t.Before == nil || slot.stamp >= t.Since)
 }
 

@@ -254,7 +254,7 @@ func (s *Store) oneElseLocked(now int64, sh *shard, at place, t *bucket.Take, o 
 			s.parkLocked(sh, now, t, at, after)
 		}
 		sh.mu.Unlock()
-		after.Report(o, now, &t.Shape, units, allowed)
+		report(after, o, now, t, &t.Shape, units, allowed)
 		if t.Shape.Algorithm == rate.LeakyBucket && units > 0 {
 			t.ReportWait(o, after, now, ifAllowed(allowed, units))
 		}
@@ -312,9 +312,9 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 		}
 		met := c.take.Met()
 		if takes[i].Shadow {
-			c.state.Report(o, now, &met, c.shadow, c.shadowAllowed)
+			report(c.state, o, now, c.take, &met, c.shadow, c.shadowAllowed)
 		} else {
-			c.state.Report(o, now, &met, c.units, c.allowed)
+			report(c.state, o, now, c.take, &met, c.units, c.allowed)
 		}
 		if c.take.Shape.Algorithm == rate.LeakyBucket {
 			c.reportWait(o, now, takes[i].Shadow, allowed)

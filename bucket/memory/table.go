@@ -118,6 +118,9 @@ func (s *Store) readLocked(sh *shard, at place, now int64, t *bucket.Take) (plac
 		if at.current = same(shape, &t.Shape) && (t.Before == nil || slot.stamp >= t.Since); !at.current {
 			state, at.current = follow(now, t, state, shape)
 		}
+		if lowers(t) {
+			state.Stamp = t.Lowered.Since(state.Stamp, now)
+		}
 		return at, state
 	}
 	if sh.logs != nil {

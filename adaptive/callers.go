@@ -1,0 +1,131 @@
+package adaptive
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// MaxCallers is how many callers of a window are heard. Of more it is a random sample: those with the smallest hashes,
+// by a secret that is another one in each window.
+const MaxCallers = 64
+
+// groups is into how many groups they are dealt to judge failures.
+const groups = 9
+
+// callers are those that are heard in a window.
+type callers struct {
+	secret uint64
+	n      int
+	hashes [MaxCallers]uint64 // apart from what is counted, as all are looked through
+	counts [MaxCallers]counts
+}
+
+// counts are what one caller saw.
+type counts struct {
+	first int64 // when it first sent a request
+	sent  uint32
+	done  uint32 // answers
+	slow  uint32 // of them, above 0.6 of the objective
+	late  uint32 // above all of it
+	fails uint32
+}
+
+// answered counts an answer; nil counts nothing.
+func (c *counts) answered(slow, late, failed bool) {
+	if c == nil {
+		return
+	}
+	c.done++
+	if slow {
+		c.slow++
+	}
+	if late {
+		c.late++
+	}
+	if failed {
+		c.fails++
+	}
+}
+
+// of is where a caller is counted; nil if it is not heard. One that is heard at the end was heard from its first
+// request on: the largest hash that is heard only falls.
+func (c *callers) of(caller uint64) *counts {
+	h := mix(caller ^ c.secret)
+	if i := slices.Index(c.hashes[:c.n], h); i >= 0 {
+		return &c.counts[i]
+	}
+	if c.n < MaxCallers {
+		c.hashes[c.n] = h
+		c.n++
+		c.counts[c.n-1] = counts{}
+		return &c.counts[c.n-1]
+	}
+	last := 0
+	for i := range c.hashes {
+		if c.hashes[i] > c.hashes[last] {
+			last = i
+		}
+	}
+	if c.hashes[last] < h {
+		return nil
+	}
+	c.hashes[last], c.counts[last] = h, counts{}
+	return &c.counts[last]
+}
+
+// mix is a permutation of 64 bits in which each depends on all (the finalizer of splitmix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// Voices are what the callers of a window saw: how many of them, and of how many the 95th percentile is above 0.6 of the
+// objective, and above all of it. Failed is the percentage of failures, in the median of groups of callers.
+type Voices struct{ Callers, Slow, Late, Failed int }
+
+// voices counts them at a time, with how many of their requests are overdue.
+func (c *callers) voices(slo, until int64) (v Voices, overdue int64) {
+	var room [MaxCallers]int
+	answered := room[:0]
+	for i := range c.n {
+		switch o := &c.counts[i]; {
+		case o.done > 0:
+			answered = append(answered, i)
+			// The 95th percentile is above a time if more than a twentieth of the answers is.
+			if 20*o.slow > o.done {
+				v.Slow++
+			}
+			if 20*o.late > o.done {
+				v.Late++
+			}
+		case o.sent > 0 && until-o.first >= slo: // nothing that it sent was answered in time
+			v.Slow, v.Late, overdue = v.Slow+1, v.Late+1, overdue+int64(o.sent)
+		default:
+			continue
+		}
+		v.Callers++
+	}
+	v.Failed = c.failed(answered)
+	return v, overdue
+}
+
+// failed is the percentage of failures, in the median of groups of those callers, rounded up.
+func (c *callers) failed(answered []int) int {
+	if len(answered) == 0 {
+		return 0
+	}
+	slices.SortFunc(answered, func(a, b int) int { return cmp.Compare(c.hashes[a], c.hashes[b]) })
+	var sums, of [groups]float64
+	for n, i := range answered {
+		sums[n%groups] += float64(c.counts[i].fails) / float64(c.counts[i].done)
+		of[n%groups]++
+	}
+	dealt := min(len(answered), groups)
+	for n := range dealt {
+		sums[n] *= 100 / of[n]
+	}
+	slices.Sort(sums[:dealt])
+	return int(math.Ceil(sums[(dealt-1)/2]))
+}

@@ -1,0 +1,256 @@
+package adaptive
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Endpoint is the multiplier of one endpoint, and what is seen of it. It is safe for concurrent use.
+type Endpoint struct {
+	name   string
+	notify func(Event) // nil for nobody
+
+	next    atomic.Int64                 // when the window ends at the earliest
+	lowered atomic.Pointer[rate.Lowered] // nil while the rates are what the rules say, and were for a minute
+	refused atomic.Int64                 // in this window
+
+	mu    sync.Mutex
+	s     Settings // guarded by mu, as all that follows
+	m     int
+	begun bool // m is in the log as below 1
+
+	from       int64 // when the window began
+	latest     int64 // when anything was last seen in it
+	sent, done int64
+	callers    callers
+
+	silent  int64 // since when there are too few answers; 0 if there are enough
+	frozen  int   // m then
+	changed int64 // when m was last changed
+	judged  Voices
+	last    Outcome
+	windows [Outcomes]uint64
+}
+
+// quiet is how long m has to be 1 for the rates to be as if nothing had been, in nanoseconds.
+const quiet = int64(time.Minute)
+
+// Event says that the rates of an endpoint begin to be lowered, or are what the rules say again.
+type Event struct {
+	Endpoint string
+	Begun    bool
+	Status   Status
+}
+
+// Status is how an endpoint stands.
+type Status struct {
+	Endpoint   string
+	Settings   Settings
+	Multiplier int // in 1024ths
+
+	// Last is what the last window came to, and Voices what was seen in it, or in the last one before that had enough
+	// answers.
+	Last   Outcome
+	Voices Voices
+
+	Windows [Outcomes]uint64 // so far, by outcome
+}
+
+// Words say in a line why the multiplier is what it is.
+func (s *Status) Words() string {
+	v := s.Voices
+	switch s.Last {
+	case TooFew:
+		if s.Multiplier == Whole {
+			return "too few answers to judge the API by"
+		}
+		return "too few answers to judge the API by: it stays for a moment, and returns to 1"
+	case Cut:
+		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", s.Settings.SLO, v.Late, v.Callers)
+	case Lowered:
+		if v.Failed > failedPercent {
+			return fmt.Sprintf("%d %% of the answers are failures", v.Failed)
+		}
+		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", s.Settings.slow(), v.Slow, v.Callers)
+	case Raised:
+		return "the API is well, and callers are refused"
+	}
+	return "the API is well"
+}
+
+func newEndpoint(name string, s Settings, now int64, notify func(Event)) *Endpoint {
+	e := &Endpoint{name: name, notify: notify, s: s, m: Whole}
+	e.beginLocked(now)
+	return e
+}
+
+// use takes other settings over. What is known stays.
+func (e *Endpoint) use(s Settings, now int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.s = s
+	e.setLocked(now, max(e.m, s.Floor))
+	e.beginLocked(now)
+}
+
+// Sent counts a request that goes to the API now. Caller is a number that is another one for another caller.
+func (e *Endpoint) Sent(now int64, caller uint64) {
+	e.tell(e.locked(now, func() {
+		e.sent++
+		if c := e.callers.of(caller); c != nil {
+			if c.sent++; c.sent == 1 {
+				c.first = now
+			}
+		}
+	}))
+}
+
+// Left counts a request whose client left now, so long after it was sent: as an answer, if that is late already, and
+// else as none that was sent.
+func (e *Endpoint) Left(now int64, caller uint64, after time.Duration) {
+	e.tell(e.locked(now, func() {
+		c := e.callers.of(caller)
+		switch {
+		case after > e.s.SLO:
+			e.done++
+			c.answered(true, true, false)
+		default:
+			e.sent = max(0, e.sent-1)
+			if c != nil && c.sent > 0 {
+				c.sent--
+			}
+		}
+	}))
+}
+
+// Answered counts the beginning of an answer now, which took so long since the request was sent; or that there was
+// none. Failed is one that says that the API could not do what it should: a status of 5xx, or no answer.
+func (e *Endpoint) Answered(now int64, caller uint64, took time.Duration, failed bool) {
+	e.tell(e.locked(now, func() {
+		e.done++
+		e.callers.of(caller).answered(took > e.s.slow(), took > e.s.SLO, failed)
+	}))
+}
+
+// Refused counts a request that a rule refused whose rate is lowered.
+func (e *Endpoint) Refused() { e.refused.Add(1) }
+
+// Lowered is by how much rates are lowered at now, and were of late. Nil is not at all. It costs two loads, but once a
+// window.
+func (e *Endpoint) Lowered(now int64) *rate.Lowered {
+	if now >= e.next.Load() {
+		e.tell(e.locked(now, func() {}))
+	}
+	return e.lowered.Load()
+}
+
+// Status is how the endpoint stands at now.
+func (e *Endpoint) Status(now int64) (s Status) {
+	e.tell(e.locked(now, func() { s = e.statusLocked() }))
+	return s
+}
+
+func (e *Endpoint) statusLocked() Status {
+	return Status{
+		Endpoint: e.name, Settings: e.s, Multiplier: e.m, Last: e.last, Voices: e.judged, Windows: e.windows,
+	}
+}
+
+// locked does something at now, once the windows that are over were judged.
+func (e *Endpoint) locked(now int64, do func()) (event Event, told bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.judgeLocked(now)
+	do()
+	e.latest = max(e.latest, now)
+	switch {
+	case !e.begun && e.m < Whole:
+		e.begun = true
+	case e.begun && e.m == Whole && e.lowered.Load() == nil:
+		e.begun = false
+	default:
+		return event, false
+	}
+	return Event{e.name, e.begun, e.statusLocked()}, true
+}
+
+func (e *Endpoint) tell(event Event, told bool) {
+	if told && e.notify != nil {
+		e.notify(event)
+	}
+}
+
+// judgeLocked judges the windows that are over at now.
+func (e *Endpoint) judgeLocked(now int64) {
+	if now < e.from { // the clock stepped back
+		e.silent = 0
+		e.beginLocked(now)
+		return
+	}
+	length := e.s.window()
+	for now >= e.next.Load() {
+		end := max(e.from+length, min(e.latest, e.from+patience*length))
+		v, overdue := e.callers.voices(int64(e.s.SLO), min(now, e.from+patience*length))
+		switch {
+		case e.done+overdue >= MinAnswers:
+			w := Window{
+				Sent: e.sent, Done: e.done, Refused: e.refused.Load(),
+				Slow: 2*v.Slow > v.Callers, Late: 2*v.Late > v.Callers, Failing: v.Failed > failedPercent,
+			}
+			m, o := Judge(e.m, e.s.Floor, w)
+			e.judged, e.silent = v, 0
+			e.endLocked(end, m, o)
+		case now-e.from < patience*length:
+			e.next.Store(min(now+length, e.from+patience*length))
+			return // it goes on
+		default:
+			end = e.from + patience*length
+			if e.silent == 0 {
+				e.silent, e.frozen = e.from, e.m
+			}
+			e.endLocked(end, e.returned(end), TooFew)
+			if e.m == Whole {
+				e.beginLocked(now) // in whatever else has passed, nothing was seen
+			}
+		}
+	}
+	if e.m == Whole && now-e.changed >= quiet && e.lowered.Load() != nil {
+		e.lowered.Store(nil)
+	}
+}
+
+// returned is what m is on its way back to 1, at a time since which nothing is known.
+func (e *Endpoint) returned(at int64) int {
+	length := e.s.window()
+	gone := min(at-e.silent, back*length) - patience*length
+	return e.frozen + int(int64(Whole-e.frozen)*gone/((back-patience)*length))
+}
+
+// endLocked ends the window at a time, with m from then on.
+func (e *Endpoint) endLocked(at int64, m int, o Outcome) {
+	e.last = o
+	e.windows[o]++
+	e.setLocked(at, m)
+	e.beginLocked(at)
+}
+
+func (e *Endpoint) setLocked(at int64, m int) {
+	if m == e.m {
+		return
+	}
+	e.m, e.changed = m, at
+	e.lowered.Store(e.lowered.Load().From(at, m))
+}
+
+// beginLocked begins a window.
+func (e *Endpoint) beginLocked(at int64) {
+	e.from, e.latest, e.sent, e.done = at, at, 0, 0
+	e.callers.n, e.callers.secret = 0, rand.Uint64()
+	e.refused.Store(0)
+	e.next.Store(at + e.s.window())
+}
