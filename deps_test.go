@@ -56,9 +56,9 @@ var allowed = map[string][]string{
 	"charge": {"bucket", "charge/internal/subject", "endpoint", "identity", "key", "penalty", "policy",
 		"rate", "slot"},
 	"reservation": {"charge", "key", "rate"},
-	"slot":        {"key"}, // when who was refused may come again
+	"slot":        {"key"},              // when who was refused may come again
 	"adaptive":    {"endpoint", "rate"}, // by how much rates are lowered while the API behind is slow
-	"penalty":     {"key"}, // who was denied again and again, and is blocked for a time
+	"penalty":     {"key"},              // who was denied again and again, and is blocked for a time
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
 	"": {"adaptive", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
 		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},

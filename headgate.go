@@ -140,7 +140,7 @@ func New(o Options) (*Limiter, error) {
 			Lowered: lowered,
 		}),
 		adaptive: o.Adaptive,
-		region: o.Region, observe: o.Observe, time: o.Time, clock: o.clock(),
+		region:   o.Region, observe: o.Observe, time: o.Time, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,

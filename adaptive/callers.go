@@ -1,17 +1,10 @@
 package adaptive
 
-import (
-	"cmp"
-	"math"
-	"slices"
-)
+import "slices"
 
 // MaxCallers is how many callers of a window are heard. Of more it is a random sample: those with the smallest hashes,
 // by a secret that is another one in each window.
 const MaxCallers = 64
-
-// groups is into how many groups they are dealt to judge failures.
-const groups = 9
 
 // callers are those that are heard in a window.
 type callers struct {
@@ -81,25 +74,19 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Voices are what the callers of a window saw: how many of them, and of how many the 95th percentile is above 0.6 of the
-// objective, and above all of it. Failed is the percentage of failures, in the median of groups of callers.
+// Voices are what the callers of a window saw: how many of them there are, of how many the 95th percentile is above 0.6
+// of the objective, and above all of it, and of how many more than 5 % of the answers are failures.
 type Voices struct{ Callers, Slow, Late, Failed int }
 
 // voices counts them at a time, with how many of their requests are overdue.
 func (c *callers) voices(slo, until int64) (v Voices, overdue int64) {
-	var room [MaxCallers]int
-	answered := room[:0]
 	for i := range c.n {
 		switch o := &c.counts[i]; {
 		case o.done > 0:
-			answered = append(answered, i)
 			// The 95th percentile is above a time if more than a twentieth of the answers is.
-			if 20*o.slow > o.done {
-				v.Slow++
-			}
-			if 20*o.late > o.done {
-				v.Late++
-			}
+			v.Slow += voice(20*o.slow > o.done)
+			v.Late += voice(20*o.late > o.done)
+			v.Failed += voice(100*o.fails > failedPercent*o.done)
 		case o.sent > 0 && until-o.first >= slo: // nothing that it sent was answered in time
 			v.Slow, v.Late, overdue = v.Slow+1, v.Late+1, overdue+int64(o.sent)
 		default:
@@ -107,25 +94,12 @@ func (c *callers) voices(slo, until int64) (v Voices, overdue int64) {
 		}
 		v.Callers++
 	}
-	v.Failed = c.failed(answered)
 	return v, overdue
 }
 
-// failed is the percentage of failures, in the median of groups of those callers, rounded up.
-func (c *callers) failed(answered []int) int {
-	if len(answered) == 0 {
-		return 0
+func voice(given bool) int {
+	if given {
+		return 1
 	}
-	slices.SortFunc(answered, func(a, b int) int { return cmp.Compare(c.hashes[a], c.hashes[b]) })
-	var sums, of [groups]float64
-	for n, i := range answered {
-		sums[n%groups] += float64(c.counts[i].fails) / float64(c.counts[i].done)
-		of[n%groups]++
-	}
-	dealt := min(len(answered), groups)
-	for n := range dealt {
-		sums[n] *= 100 / of[n]
-	}
-	slices.Sort(sums[:dealt])
-	return int(math.Ceil(sums[(dealt-1)/2]))
+	return 0
 }

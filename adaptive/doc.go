@@ -19,9 +19,9 @@
 //
 // A percentile over all answers is what the busiest caller says: it asks for what is slow, and has everybody limited.
 // Here each caller has a percentile of its own, and what counts is their median, so that it takes half of the callers.
-// Failures are judged by the median of nine groups of callers, into which chance deals them anew for each window. Of
-// more than MaxCallers, a random sample is heard, of which no one knows who is in it. Memory is the same for any
-// number of callers and answers: 3 KiB an endpoint.
+// The same goes for failures: they count if more than 5 % of the answers are, for most callers. Where callers get few
+// answers, that takes more of them: with two each, a third. Of more than MaxCallers, a random sample is heard, of which
+// no one knows who is in it. Memory is the same for any number of callers and answers: 3 KiB an endpoint.
 //
 // # Bounds
 //

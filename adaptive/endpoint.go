@@ -73,8 +73,9 @@ func (s *Status) Words() string {
 	case Cut:
 		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", s.Settings.SLO, v.Late, v.Callers)
 	case Lowered:
-		if v.Failed > failedPercent {
-			return fmt.Sprintf("%d %% of the answers are failures", v.Failed)
+		if 2*v.Slow <= v.Callers {
+			return fmt.Sprintf("more than %d %% of the answers are failures for %d of %d callers", failedPercent, v.Failed,
+				v.Callers)
 		}
 		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", s.Settings.slow(), v.Slow, v.Callers)
 	case Raised:
@@ -200,7 +201,7 @@ func (e *Endpoint) judgeLocked(now int64) {
 		case e.done+overdue >= MinAnswers:
 			w := Window{
 				Sent: e.sent, Done: e.done, Refused: e.refused.Load(),
-				Slow: 2*v.Slow > v.Callers, Late: 2*v.Late > v.Callers, Failing: v.Failed > failedPercent,
+				Slow: 2*v.Slow > v.Callers, Late: 2*v.Late > v.Callers, Failing: 2*v.Failed > v.Callers,
 			}
 			m, o := Judge(e.m, e.s.Floor, w)
 			e.judged, e.silent = v, 0

@@ -53,7 +53,7 @@ type Window struct {
 
 	Slow    bool // the median of callers' 95th percentiles is above 0.6 of the objective
 	Late    bool // and above all of it
-	Failing bool // more than 5 % of the answers are failures, in the median of groups of callers
+	Failing bool // more than 5 % of the answers are failures, for most callers
 }
 
 // Judge is the multiplier after a window in which it was m, at least floor; both are 1 to Whole.

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/endpoint"
+)
+
+// contender makes a door.
+type contender struct {
+	name string
+	make func() door
+}
+
+func contenders() []contender {
+	return []contender{
+		{"no limit", func() door { return open{} }},
+		{"the rule alone", func() door { return newOurs(false) }},
+		{"AIMD alone", func() door { return &aimd{rated: newRated()} }},
+		{"Gradient2-like", func() door { return newGradient() }},
+		{"adaptive", func() door { return newOurs(true) }},
+	}
+}
+
+// open admits all.
+type open struct{}
+
+func (open) admit(int64, int) (bool, func(int64, time.Duration, bool)) {
+	return true, func(int64, time.Duration, bool) {}
+}
+func (open) multiplier(int64) float64 { return 1 }
+
+// ours is a headgate.Limiter with a rule of as many requests a second as the API can do at its best.
+type ours struct {
+	now   int64
+	lim   *headgate.Limiter
+	table *adaptive.Table
+	peers []netip.Addr
+}
+
+const (
+	at    = "GET /work"
+	floor = adaptive.Whole / 10
+)
+
+func newOurs(adapts bool) *ours {
+	o := &ours{now: epoch}
+	options := headgate.Options{
+		Rules: []string{at + " 1000/s burst 20 by endpoint", "default 1000/s"},
+		Now:   func() time.Time { return time.Unix(0, o.now) },
+	}
+	template, err := endpoint.ParseTemplate(at)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	table, err := endpoint.Compile([]endpoint.Template{template}, endpoint.Strictest())
+	if err != nil {
+		panic(err) // it is ours
+	}
+	options.Endpoints = table
+	if adapts {
+		o.table = &adaptive.Table{}
+		o.table.Use(map[string]adaptive.Settings{at: {SLO: slo, Floor: floor}}, epoch)
+		options.Adaptive = o.table
+	}
+	if o.lim, err = headgate.New(options); err != nil {
+		panic(err)
+	}
+	for n := range 256 {
+		o.peers = append(o.peers, netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}))
+	}
+	return o
+}
+
+func (o *ours) admit(now int64, caller int) (bool, func(int64, time.Duration, bool)) {
+	o.now = now
+	d := o.lim.Check(context.Background(), headgate.Request{Method: http.MethodGet, Target: "/work", Peer: o.peers[caller]})
+	if !d.Allowed {
+		return false, nil
+	}
+	x := o.lim.Exchange(&d)
+	x.Sent()
+	return true, func(now int64, _ time.Duration, failed bool) {
+		o.now = now
+		x.Answered(failed)
+	}
+}
+
+func (o *ours) multiplier(now int64) float64 {
+	o.now = now
+	if o.table == nil {
+		return 1
+	}
+	return float64(o.table.Named(at).Status(now).Multiplier) / adaptive.Whole
+}
+
+// rated is a token bucket whose rate is changed, as others have it.
+type rated struct {
+	rate, tokens float64
+	at           int64
+	begun        int64
+	took         []time.Duration // in this window
+	asked, sent  int
+}
+
+func newRated() rated { return rated{rate: mu, tokens: 20, at: epoch, begun: epoch} }
+
+func (r *rated) take(now int64) bool {
+	r.tokens = min(20, r.tokens+float64(now-r.at)/1e9*r.rate)
+	r.at = now
+	r.asked++
+	if r.tokens < 1 {
+		return false
+	}
+	r.tokens--
+	r.sent++
+	return true
+}
+
+// aimd is additive increase and multiplicative decrease alone, by the 95th percentile of all answers of a second.
+type aimd struct{ rated }
+
+func (a *aimd) judge(now int64) {
+	if now-a.begun < int64(time.Second) {
+		return
+	}
+	slices.Sort(a.took)
+	switch p95 := percentile(a.took, 95); {
+	case len(a.took) < adaptive.MinAnswers:
+	case p95 > slo*6/10:
+		a.rate = max(mu*floor/adaptive.Whole, 0.9*a.rate)
+	case a.asked > a.sent:
+		a.rate = min(mu, a.rate+0.02*mu)
+	}
+	a.begun, a.took, a.asked, a.sent = now, a.took[:0], 0, 0
+}
+
+func (a *aimd) admit(now int64, _ int) (bool, func(int64, time.Duration, bool)) {
+	a.judge(now)
+	return a.take(now), func(_ int64, took time.Duration, _ bool) { a.took = append(a.took, took) }
+}
+func (a *aimd) multiplier(int64) float64 { return a.rate / mu }
+
+// gradient limits how many requests are under way, by how much longer the answers of a second take than they have done
+// for long: what Netflix's concurrency-limits calls Gradient2, with its defaults: 20 at first, 200 at most, a queue of
+// 4, a tolerance of 1.5, a smoothing of 0.2, and 600 windows for what is usual.
+type gradient struct {
+	limit    float64
+	inFlight int
+	most     int     // in this window
+	long     float64 // seconds
+	windows  int
+	begun    int64
+	sum      float64
+	seen     int
+}
+
+func newGradient() *gradient { return &gradient{limit: 20, begun: epoch} }
+
+func (g *gradient) admit(now int64, _ int) (bool, func(int64, time.Duration, bool)) {
+	if now-g.begun >= int64(time.Second) && g.seen >= 10 {
+		g.judge()
+		g.begun, g.sum, g.seen, g.most = now, 0, 0, g.inFlight
+	}
+	if float64(g.inFlight) >= g.limit {
+		return false, nil
+	}
+	g.inFlight++
+	g.most = max(g.most, g.inFlight)
+	return true, func(_ int64, took time.Duration, _ bool) {
+		g.inFlight--
+		g.sum, g.seen = g.sum+took.Seconds(), g.seen+1
+	}
+}
+
+func (g *gradient) judge() {
+	now := g.sum / float64(g.seen)
+	if g.windows++; g.windows <= 10 {
+		g.long += (now - g.long) / float64(g.windows)
+	} else {
+		g.long += (now - g.long) * 2 / 601
+	}
+	if g.long/now > 2 {
+		g.long *= 0.95
+	}
+	if float64(g.most) < g.limit/2 {
+		return // what is asked for is the limit
+	}
+	gradient := max(0.5, min(1, 1.5*g.long/now))
+	g.limit = max(20, min(200, g.limit*0.8+0.2*(g.limit*gradient+4)))
+}
+
+func (g *gradient) multiplier(int64) float64 { return math.Min(1, g.limit/200) }
