@@ -62,10 +62,10 @@ var allowed = map[string][]string{
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
 	"": {"adaptive", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
 		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},
-	"internal/waiters": {"identity"},                                               // who may wait
-	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy"}, // what people see of it
+	"internal/waiters": {"identity"},                                                       // who may wait
+	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy", "rate"}, // what people see of it
 	"internal/perrule": {"policy"},
-	"internal/refusal": {"", "identity", "internal/problem"},
+	"internal/refusal": {"", "identity", "internal/problem", "rate"},
 	"internal/sfv":     {}, // Lists of RFC 9651
 	"httplimit": {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule",
 		"internal/problem", "internal/refusal", "internal/sfv", "internal/values"},

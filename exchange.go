@@ -67,3 +67,15 @@ func (x *Exchange) Left() {
 		x.endpoint.Left(now, x.caller, time.Duration(now-x.sent))
 	}
 }
+
+// Adaptive is how the endpoint of a decision stands; false if its rates are never lowered.
+func (l *Limiter) Adaptive(d *Decision) (s adaptive.Status, ok bool) {
+	if l.adaptive == nil || d.endpoints == nil {
+		return s, false
+	}
+	at := l.adaptive.At(d.endpoints, d.Endpoint.ID)
+	if at == nil {
+		return s, false
+	}
+	return at.Status(l.clock.Now()), true
+}

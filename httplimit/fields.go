@@ -203,7 +203,8 @@ func (h *handler) shown(d *headgate.Decision, verdicts []headgate.Verdict, i int
 	if rule.hidden {
 		return nil, nil
 	}
-	return tighter(verdicts, v), rule
+	v = tighter(verdicts, v)
+	return v, rule.loweredTo(v.Lowered, h.render)
 }
 
 // setRateLimit writes the fields of -08 and later.
@@ -311,6 +312,11 @@ type rendered struct {
 	named     string // as a policy of WithPolicies
 
 	refused atomic.Pointer[around] // what its refusals say; nil until there was one
+
+	perToken float64 // nanoseconds until the next one
+
+	lowered uint16                   // the part of the rule's rate that this is of, in 1024ths; 0 for all of it
+	lower   atomic.Pointer[rendered] // of such a part, the one that was asked for last
 }
 
 // around is what problem details say before and behind how long to wait.
@@ -321,6 +327,7 @@ type around struct{ before, behind string }
 // under our prefix (-10 §3.1). Before -08 the quota stands in the name's place.
 func (version Draft) render(rule policy.Rule) *rendered {
 	r := &rendered{Rule: rule, name: string(appendName(nil, rule.Title()))}
+	r.perToken = float64(rule.Per) / float64(rule.Limit)
 	terms, err := rule.Refusal.Terms()
 	r.hidden = err == nil && terms != nil && terms.Hidden
 	if rule.Algorithm == policy.Concurrency {
@@ -342,6 +349,34 @@ func (version Draft) render(rule policy.Rule) *rendered {
 	}
 	r.partition = r.name + divides(&rule)
 	return r
+}
+
+// loweredTo is what responses say of the rule while a part of its rate is in force, in 1024ths: 0 is all of it.
+func (r *rendered) loweredTo(part uint16, render func(policy.Rule) *rendered) *rendered {
+	if part == 0 {
+		return r
+	}
+	if last := r.lower.Load(); last != nil && last.lowered == part {
+		return last
+	}
+	rule := r.Rule
+	rule.Limit, rule.Per = slower(rule.Limit, rule.Per, int64(part))
+	next := render(rule)
+	next.lowered, next.perToken = part, r.perToken*rate.Whole/float64(part)
+	r.lower.Store(next)
+	return next
+}
+
+// slower is a part of a rate, as a client may be told of it: in whole tokens and whole seconds, and no more than it is.
+// Of fewer tokens and more seconds, what comes closer.
+func slower(tokens int64, per time.Duration, part int64) (int64, time.Duration) {
+	fewer := int64(float64(tokens) * float64(part) / rate.Whole)
+	seconds := rate.Seconds(per)
+	longer := int64(math.Ceil(float64(seconds) * rate.Whole / float64(part)))
+	if fewer > 0 && float64(fewer)*float64(longer) >= float64(tokens)*float64(seconds) {
+		return fewer, per
+	}
+	return tokens, time.Duration(longer) * time.Second
 }
 
 // renders renders the rules of a limiter that may reserve slots, which it says then.
@@ -406,7 +441,7 @@ func (version Draft) appendQuota(dst []byte, t *Told) []byte {
 		return strconv.AppendInt(append(dst, ";headgate-slot="...), int64(ms), 10)
 	}
 	dst = strconv.AppendInt(dst, t.got.Remaining, 10)
-	if wait := untilMore(&t.rule.Rule, &t.got, t.less); wait > 0 {
+	if wait := untilMore(t.rule, &t.got, t.less); wait > 0 {
 		dst = strconv.AppendInt(append(dst, until...), rate.Seconds(wait), 10)
 	}
 	return dst
@@ -416,7 +451,7 @@ func (version Draft) appendQuota(dst []byte, t *Told) []byte {
 // request until it would pass, else until the next whole token. It is 0 for a
 // full bucket, and when no wait helps. Of the burst so many tokens less are the
 // client's.
-func untilMore(rule *policy.Rule, got *bucket.Outcome, less int64) time.Duration {
+func untilMore(rule *rendered, got *bucket.Outcome, less int64) time.Duration {
 	if got.Never {
 		return 0
 	}
@@ -431,7 +466,7 @@ func untilMore(rule *policy.Rule, got *bucket.Outcome, less int64) time.Duration
 		return 0
 	}
 	// Rounded to the side of a later time; the field has whole seconds.
-	wait := got.ResetAfter - time.Duration(float64(missing)*float64(rule.Per)/float64(rule.Limit))
+	wait := got.ResetAfter - time.Duration(float64(missing)*rule.perToken)
 	if less > 0 && wait <= 0 { // it passed by what its class is sure of, whose tokens come back more slowly
 		return got.ResetAfter
 	}

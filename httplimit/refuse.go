@@ -61,7 +61,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 // once for a rule.
 func (h *handler) refuseAlone(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
 	binding, _ := d.Binding()
-	rule := h.rules.Get(d.Policies(), binding.Rule, h.render)
+	rule := h.rules.Get(d.Policies(), binding.Rule, h.render).loweredTo(binding.Lowered, h.render)
 	says := rule.refused.Load()
 	if says == nil {
 		says = new(around)

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Explanation is the whole account of what Check would answer a request now,
@@ -48,6 +49,9 @@ type Explanation struct {
 
 	// Class is how urgent the request is; absent where no rule says anything of classes.
 	Class string `json:"class,omitempty"`
+
+	// Adaptive says by how much rates at the endpoint are lowered; absent where they never are.
+	Adaptive *Adaptive `json:"adaptive,omitempty"`
 
 	// Considered is every place a rule was looked for, in order.
 	Considered []Considered `json:"considered,omitempty"`
@@ -92,6 +96,15 @@ type Penalty struct {
 	Rule  string    `json:"rule"`
 	Terms string    `json:"terms"` // "10 in 1m for 15m"
 	Until time.Time `json:"until"` // by the wall clock, to the second above
+}
+
+// Adaptive is the part of what rules say that is in force at an endpoint, and why.
+type Adaptive struct {
+	Multiplier float64       `json:"multiplier"` // 1 where they are what the rules say
+	Floor      float64       `json:"floor"`
+	SLO        time.Duration `json:"slo_ns"`
+	Last       string        `json:"last"` // what the last window came to
+	Why        string        `json:"why"`
 }
 
 // Principal is a further principal of a request.
@@ -161,6 +174,11 @@ type Attempt struct {
 	// Envelope is what all replicas together admit from this bucket at most; absent
 	// where this process is the only one and the rule says it all.
 	Envelope *Envelope `json:"envelope,omitempty"`
+
+	// Multiplier is the part of the rule's rate that is in force, if it is lowered, and KeepsRate why it is not where
+	// others at the endpoint are. Both are absent where none ever is.
+	Multiplier float64 `json:"multiplier,omitempty"`
+	KeepsRate  string  `json:"keeps_rate,omitempty"`
 
 	// Expires is when a temporary rule ends, and StandsFor the limit of the
 	// lasting rule in whose place it stands until then.
@@ -264,6 +282,7 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 	}
 	if d.Plan.Planned() {
 		x.Class = d.Class.String()
+		x.explainAdaptive(l, d)
 		x.explainRules(d)
 		x.explainBuckets(l, d)
 	}
@@ -303,6 +322,20 @@ func (x *Explanation) explainEndpoint(l *headgate.Limiter, target string, d *hea
 		x.Endpoint = d.Template().String()
 	}
 }
+
+func (x *Explanation) explainAdaptive(l *headgate.Limiter, d *headgate.Look) {
+	s, ok := l.Adaptive(&d.Decision)
+	if !ok {
+		return
+	}
+	x.Adaptive = &Adaptive{
+		Multiplier: multiplier(s.Multiplier), Floor: multiplier(s.Settings.Floor), SLO: s.Settings.SLO,
+		Last: s.Last.String(), Why: s.Words(),
+	}
+}
+
+// multiplier is a part in 1024ths, to three places.
+func multiplier(part int) float64 { return float64((part*1000+rate.Whole/2)/rate.Whole) / 1000 }
 
 func (x *Explanation) explainIdentity(l *headgate.Limiter, d *headgate.Look) {
 	who := &d.Principal
@@ -416,6 +449,13 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			}
 			a.Time = timeOf(t, a.Denies && a.RetryAfter > 0 && d.Policies().Terms(c.Rule).Subject.ManyCallers())
 			a.Allowance, a.Share = allowanceOf(l, &d.Plan, i), shareOf(&d.Plan, i)
+			if x.Adaptive != nil && c.Kind != charge.Sure { // which stays
+				terms := d.Plan.Set.Terms(c.Rule)
+				a.KeepsRate = charge.KeepsRate(&terms, c.Level, d.Plan.Takes[c.Place].Reach)
+				if a.KeepsRate == "" {
+					a.Multiplier = x.Adaptive.Multiplier
+				}
+			}
 			x.Buckets = append(x.Buckets, a)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Refusal is why a request was refused.
@@ -161,6 +162,10 @@ func overLimit(d *headgate.Decision, wait []byte) string {
 	b = append(b, rule.Title()...)
 	b = append(append(b, ": "...), rule.Rate()...)
 	b = strconv.AppendInt(append(b, ", burst "...), rule.Burst, 10)
+	if v.Lowered > 0 {
+		b = strconv.AppendInt(append(b, ", lowered to "...), int64(v.Lowered)*100/rate.Whole, 10)
+		b = append(b, " % for the moment"...)
+	}
 	b = append(append(b, ". Retry in "...), wait...)
 	return string(append(b, '.'))
 }
@@ -171,7 +176,7 @@ func AppendWait(b []byte, d *headgate.Decision) []byte {
 }
 
 // Around is what problem details say before that wait and behind it of a decision that is Alone. Both are the same for
-// all of one rule.
+// all of one rule, and one part of its rate that is in force (headgate.Verdict.Lowered).
 func Around(d *headgate.Decision) (before, behind string) {
 	const wait = "…" // which is in no title
 	r := Of(d)

@@ -233,6 +233,10 @@ type Config struct {
 	// others, and no body is read.
 	MCP []MCP `yaml:"mcp"`
 
+	// Adaptive are the endpoints whose rates are lowered while the API is slow or fails. Default none: rates are what
+	// rules say.
+	Adaptive []Adaptive `yaml:"adaptive"`
+
 	// Endpoint adjusts the canonical form.
 	Endpoint Endpoint `yaml:"endpoint"`
 
@@ -477,6 +481,7 @@ func (c *Config) check(check *checker) {
 	check.settle(c.Settle)
 	check.identifiers(c.Identifiers)
 	check.languageModels(c.LanguageModels)
+	check.adaptive(c)
 	check.calls(c)
 	check.byteCounts(c)
 	check.tokens(c.Tokens)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway"
 	"github.com/headgate-io/headgate/policy"
@@ -61,6 +62,7 @@ type Registry struct {
 	Identified []endpoint.ID                // where bodies are read for identifiers
 	Parts      map[endpoint.ID]int64        // how many requests one may hold, where it may be several
 	Metered    []endpoint.ID                // where requests cost what their bodies have
+	Adaptive   map[string]adaptive.Settings // by template
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
 	Warnings []openapi.Warning
@@ -132,8 +134,11 @@ func Endpoints(c config.Config) (*Registry, error) {
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
 	most, err4 := largest(c, table)
-	return &Registry{operations, table, costs, counts, sockets, streams, reads, most, metered(c, table), warnings},
-		errors.Join(err1, err2, err3, err4, reached(c, table), keyApart(c.Keys, table),
+	adapted, err5 := adapts(c, table)
+	return &Registry{
+			operations, table, costs, counts, sockets, streams, reads, most, metered(c, table), adapted, warnings,
+		},
+		errors.Join(err1, err2, err3, err4, err5, reached(c, table), keyApart(c.Keys, table),
 			developersApart(c.Developers.Path, table))
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
@@ -61,6 +62,7 @@ type parts struct {
 	identifiers *httplimit.Identifiers
 	calls       *httplimit.Calls
 	models      *models
+	adaptive    *adaptive.Table
 	kept        *kept        // nil if buckets begin full
 	keptUsage   *keptUsage   // nil if usage is forgotten
 	counters    *counters    // nil if nothing but requests is asked about
@@ -190,6 +192,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.models, err = newModels(c, l.registry.Table); err != nil {
 		return nil, err
 	}
+	p.adaptive = &adaptive.Table{Notify: p.adapted}
+	p.adaptive.Use(l.registry.Adaptive, p.rules.Now())
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
 	p.pressure = newPressure(stats, p.rules.Set, o.Log)
 	p.name = replicaName(c)
@@ -260,6 +264,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Envelopes:    p.envelopes,
 		Places:       p.places,
 		OpenRequests: p.requests.opened,
+		Adaptive:     p.adaptiveStats,
 	})
 	options := l.limiterOptions()
 	options.NamedTiers = func() bool { return p.loaded.Load().conf.Tokens.TierClaim != "" || p.keys.tiers.Load() }
@@ -267,6 +272,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		p.shared.naming(),
 		p.gossip.naming(),
 	)
+	options.Adaptive = p.adaptive
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding

@@ -206,6 +206,7 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 		return done, err
 	}
 	// From here on nothing fails: the rules last, which come from elsewhere.
+	adapting := l.registry.Adaptive
 	if !sameRules(before, l) {
 		if err := p.rules.Recompile(ctx, l.compile); err != nil {
 			dropTelling()
@@ -216,6 +217,7 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	}
 	useAround()
 	useTelling()
+	p.adaptive.Use(adapting, p.rules.Now())
 	if err := errors.Join(
 		p.limiter.Reload(l.limiterOptions()),
 		d.answers.Reload(d.limit(&l.conf), l.conf.PassOverrideHeaders),

@@ -191,6 +191,7 @@ func (g *gauges) write(out series) {
 		out.count(descSpans, s.Lost, "lost")
 	}
 	g.addresses(out)
+	g.adapted(out)
 	for fault := range body.Fault(body.Faults) {
 		out.count(descIdentifiers, g.options.Identifiers(fault), fault.String())
 		out.count(descCalls, g.options.Calls(fault), fault.String())

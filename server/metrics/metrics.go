@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/identity"
@@ -136,6 +137,9 @@ type Options struct {
 	DecisionLog func() (s decisionlog.Stats, on bool)
 	// Traces tells of spans; false if there are none.
 	Traces func() (s trace.Stats, on bool)
+
+	// Adaptive tells of the endpoints whose rates follow the API. Nil tells of none.
+	Adaptive func() []adaptive.Status
 
 	// Quotas tells what Envoys were lent. Nil tells of nothing.
 	Quotas func() quota.Status

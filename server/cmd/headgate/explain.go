@@ -167,6 +167,9 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 		fmt.Fprintf(w, "\nblocked by the rule %s until %s: its penalty is %s\n", plain(p.Rule),
 			p.Until.Format(time.RFC3339), p.Terms)
 	}
+	if a := x.Adaptive; a != nil {
+		fmt.Fprintf(w, "\nadaptive %.2f of what the rules say, for answers in %v: %s\n", a.Multiplier, a.SLO, a.Why)
+	}
 	writeConsidered(w, x.Considered)
 	writeBuckets(w, x, offline)
 	return writeVerdict(w, x)
@@ -279,6 +282,12 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 				with = ""
 			}
 			fmt.Fprintf(w, "  %s: %d of %d places are taken%s\n", plain(b.Rule), b.Limit-b.Remaining, b.Limit, with)
+		}
+		switch {
+		case b.KeepsRate != "":
+			fmt.Fprintf(w, "  %s is not lowered: %s\n", plain(b.Rule), b.KeepsRate)
+		case b.Multiplier > 0 && b.Multiplier < 1:
+			fmt.Fprintf(w, "  %s is lowered to %.2f of its rate\n", plain(b.Rule), b.Multiplier)
 		}
 		if b.CountWhen != "" {
 			fmt.Fprintf(w, "  %s counts answers of %s, and the others while they are under way\n",

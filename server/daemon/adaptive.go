@@ -1,0 +1,41 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// adapts are the endpoints whose rates may be lowered, by their templates.
+func adapts(c config.Config, table *endpoint.Table) (map[string]adaptive.Settings, error) {
+	all := map[string]adaptive.Settings{}
+	var faults []error
+	for n := range c.Adaptive {
+		a := &c.Adaptive[n]
+		for _, text := range a.Endpoints {
+			id, err := lookup(table, fmt.Sprintf("adaptive[%d].endpoints", n), text)
+			if err != nil {
+				faults = append(faults, err)
+				continue
+			}
+			all[table.Template(id).String()] = a.Settings()
+		}
+	}
+	return all, errors.Join(faults...)
+}
+
+// adapted says in the log that the rates of an endpoint begin to be lowered, and that they are what the rules say again.
+func (p *parts) adapted(e adaptive.Event) {
+	if !e.Begun {
+		p.log.Info("adaptive: rates are what the rules say again", "endpoint", e.Endpoint)
+		return
+	}
+	p.log.Warn("adaptive: rates are lowered", "endpoint", e.Endpoint,
+		"to", fmt.Sprintf("%.2f", float64(e.Status.Multiplier)/adaptive.Whole), "because", e.Status.Words())
+}
+
+// adaptiveStats tell the metrics how the endpoints stand.
+func (p *parts) adaptiveStats() []adaptive.Status { return p.adaptive.Statuses(p.rules.Now()) }

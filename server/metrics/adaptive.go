@@ -1,0 +1,31 @@
+package metrics
+
+import "github.com/headgate-io/headgate/adaptive"
+
+var (
+	descMultiplier = describe("adaptive_multiplier",
+		"The part of what rules say that is in force at an endpoint whose rates follow the API.", "endpoint")
+	descWindows = describe("adaptive_windows_total",
+		"Windows in which such an endpoint was judged, by what they came to.", "outcome")
+)
+
+// adapted tells of endpoints whose rates may be lowered, which the configuration names.
+func (g *gauges) adapted(out series) {
+	if g.options.Adaptive == nil {
+		return
+	}
+	all := g.options.Adaptive()
+	if len(all) == 0 {
+		return
+	}
+	var windows [adaptive.Outcomes]uint64
+	for i := range all {
+		out.gauge(descMultiplier, float64(all[i].Multiplier)/adaptive.Whole, all[i].Endpoint)
+		for outcome, n := range all[i].Windows {
+			windows[outcome] += n
+		}
+	}
+	for outcome, n := range windows {
+		out.count(descWindows, n, adaptive.Outcome(outcome).String())
+	}
+}
