@@ -29,6 +29,8 @@ type scenario struct {
 
 	// poisoned is how many of the callers ask for what takes three seconds, whatever the load, and fails.
 	poisoned int
+
+	steady bool // the API is as it is, and is asked for more than it can do
 }
 
 // door decides which requests go to the API, and is told what becomes of them. Times are in nanoseconds.
@@ -118,7 +120,8 @@ func run(s scenario, d door, seed uint64) (o outcome) {
 		now := epoch + int64(n+1)*int64(time.Second)
 		settle(now)
 		honest := float64(s.callers-s.poisoned) / float64(s.callers)
-		o.Could[n] = min(s.offered(float64(n)+0.5)*honest, mu*s.capacity(float64(n)+0.5))
+		o.Could[n] = min(s.offered(float64(n)+0.5), mu) * honest // no more than the rule admits
+		o.Could[n] = min(o.Could[n], mu*s.capacity(float64(n)+0.5))
 		m := d.multiplier(now)
 		o.Second, o.Least, o.Most = append(o.Second, m), min(o.Least, m), max(o.Most, m)
 		slices.Sort(second)
