@@ -19,7 +19,7 @@ UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge edge-bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick load soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge edge-bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -tags long -run TestKilledAndParted ./eval/scaling
 	@echo "== a gateway killed with a thousand requests and 64 streams under way"
 	@$(GOTEST) -tags long -run TestKillGivesPlacesBack ./eval/operations
+	@echo "== limits that follow an API, in virtual time and by a real process"
+	@$(GOTEST) -tags long -run 'TestScenariosInFull|TestRealAPIHalves' ./eval/adaptive
 	@echo "== clients are what the generators write"
 	@scripts/generate-clients check
 	@echo "== clients that pace themselves: the optimum by a solver"
@@ -231,6 +233,9 @@ policies: ## measure loading, look-up and changes of rules, write docs/benchmark
 
 rivals: ## measure other Go limiters beside this one, write docs/benchmarks/rivals.md (some minutes)
 	cd eval && go run ./rivals
+
+load: ## have an API in virtual time be asked for more than it can do, for a day too: docs/load.md and its figure (half a minute)
+	cd eval && go run ./adaptive
 
 churn: ## attack bounded tables with more keys than they hold, write docs/benchmarks/churn.md (a minute or two)
 	cd eval && go run ./churn

@@ -19,7 +19,8 @@ import (
 func halved(t *testing.T, rules []policy.Rule, change ...func(*headgate.Options)) *trial.Bench {
 	t.Helper()
 	table := &adaptive.Table{}
-	b := trial.New(t, []string{"GET /a", "GET /b"}, rules, append(change, func(o *headgate.Options) { o.Adaptive = table })...)
+	change = append(change, func(o *headgate.Options) { o.Adaptive = table })
+	b := trial.New(t, []string{"GET /a", "GET /b"}, rules, change...)
 	table.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Second, Floor: adaptive.Whole / 2}}, b.Now.UnixNano())
 	at := table.Named("GET /a")
 	for range 10 {
@@ -63,9 +64,12 @@ func TestRatesAreLoweredAndBurstsAreNot(t *testing.T) {
 		"temporary":    {policy.Rule{Endpoint: "GET /a", Limit: 10, Expires: trial.Epoch.Add(time.Hour)}, "/a", 10, 25},
 		"a percentage": {policy.Rule{Endpoint: "GET /a", Limit: 10, EnforcePercent: 100}, "/a", 10, 25},
 
-		"another endpoint":        {policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 40}, "/b", 40, 50},
-		"all endpoints together":  {policy.Rule{Endpoint: policy.All, Limit: 10}, "/a", 10, 50},
-		"a window":                {policy.Rule{Endpoint: "GET /a", Limit: 10, Algorithm: policy.FixedWindow}, "/a", 10, 50},
+		"another endpoint":       {policy.Rule{Endpoint: policy.Default, Limit: 10, Burst: 40}, "/b", 40, 50},
+		"all endpoints together": {policy.Rule{Endpoint: policy.All, Limit: 10}, "/a", 10, 50},
+		"a window": {
+			policy.Rule{Endpoint: "GET /a", Limit: 10, Algorithm: policy.FixedWindow}, "/a", 10, 50,
+		},
+
 		"a scope that is shared":  {policy.Rule{Endpoint: "GET /a", Limit: 10, Scope: policy.Strict}, "/a", 10, 25},
 		"a scope that is divided": {policy.Rule{Endpoint: "GET /a", Limit: 10, Scope: policy.Split}, "/a", 10, 25},
 	} {
@@ -76,8 +80,8 @@ func TestRatesAreLoweredAndBurstsAreNot(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldIsTrueUnderALoweredRate: whoever comes when it is told passes, a millisecond earlier it does not, and the
-// verdict says what part of the rate is in force.
+// TestWhatIsToldIsTrueUnderALoweredRate: whoever comes when it is told passes, a millisecond earlier it does not, and
+// the verdict says what part of the rate is in force.
 func TestWhatIsToldIsTrueUnderALoweredRate(t *testing.T) {
 	b := halved(t, []policy.Rule{{Endpoint: "GET /a", Limit: 7, Burst: 3}})
 	for range 20 {
@@ -125,9 +129,11 @@ func TestDecisionsOfSeveralRulesWhileOneIsLowered(t *testing.T) {
 // TestPenaltiesAreNotForALoweredRate: who keeps to the limit that its rule says is denied while it is lowered, and not
 // blocked for that.
 func TestPenaltiesAreNotForALoweredRate(t *testing.T) {
-	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 10, Penalty: "5 in 1m for 1h with addresses"}, {Endpoint: "GET /b", Limit: 10,
-		Penalty: "5 in 1m for 1h with addresses"}}
-	b := halved(t, rules)
+	const terms = "5 in 1m for 1h with addresses"
+	b := halved(t, []policy.Rule{
+		{Endpoint: "GET /a", Limit: 10, Penalty: terms},
+		{Endpoint: "GET /b", Limit: 10, Penalty: terms},
+	})
 	for range 40 {
 		if d := b.Get("/a"); d.Reason == headgate.InPenalty {
 			t.Fatal("blocked for what a lowered rate has denied")
@@ -145,7 +151,10 @@ func TestPenaltiesAreNotForALoweredRate(t *testing.T) {
 
 // TestShadowAsksForNoMore: a rule in shadow counts by the lowered rate and denies nothing, so nobody is refused for it.
 func TestShadowAsksForNoMore(t *testing.T) {
-	for mode, want := range map[policy.Mode]adaptive.Outcome{policy.Enforce: adaptive.Raised, policy.Shadow: adaptive.Held} {
+	for mode, want := range map[policy.Mode]adaptive.Outcome{
+		policy.Enforce: adaptive.Raised,
+		policy.Shadow:  adaptive.Held,
+	} {
 		b := halved(t, []policy.Rule{{Endpoint: "GET /a", Limit: 10, Mode: mode}})
 		d := b.Get("/a")
 		x := b.Exchange(&d)
@@ -181,8 +190,8 @@ func TestSettledUnderALoweredRate(t *testing.T) {
 	}
 }
 
-// TestReloadOfARuleWhoseRateIsLowered: the new limit is lowered as the old was, and nobody is given more than the larger
-// of both bursts.
+// TestReloadOfARuleWhoseRateIsLowered: the new limit is lowered as the old was, and nobody is given more than the
+// larger of both bursts.
 func TestReloadOfARuleWhoseRateIsLowered(t *testing.T) {
 	rules := &trial.Switching{}
 	b := halved(t, nil, func(o *headgate.Options) { o.Policies = rules })
@@ -196,8 +205,8 @@ func TestReloadOfARuleWhoseRateIsLowered(t *testing.T) {
 	}
 }
 
-// TestLoweredRateKeepsEveryBound: whatever the API does, and whoever asks, no caller is admitted more than the rule says
-// in any interval, and the multiplier stays where it may be.
+// TestLoweredRateKeepsEveryBound: whatever the API does, and whoever asks, no caller is admitted more than the rule
+// says in any interval, and the multiplier stays where it may be.
 func TestLoweredRateKeepsEveryBound(t *testing.T) {
 	for seed := range uint64(12) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -235,7 +244,8 @@ func TestLoweredRateKeepsEveryBound(t *testing.T) {
 				t.Fatalf("seed %d: %v at once, want %d at most", seed, debt[c], burst)
 			}
 		}
-		if s := table.Statuses(b.Now.UnixNano())[0]; s.Multiplier < 51 || s.Multiplier > adaptive.Whole || passed < 1000 {
+		s := table.Statuses(b.Now.UnixNano())[0]
+		if s.Multiplier < 51 || s.Multiplier > adaptive.Whole || passed < 1000 {
 			t.Errorf("seed %d: %d passed, %+v", seed, passed, s)
 		}
 	}
@@ -260,8 +270,8 @@ func TestExplainSaysWhatIsLowered(t *testing.T) {
 	if want := "[0.5  0 it is no token bucket 0 its bucket is for all endpoints together]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if x := b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/b", Peer: trial.Client}); x.Adaptive !=
-		nil {
+	x = b.Explain(context.Background(), headgate.Request{Method: "GET", Target: "/b", Peer: trial.Client})
+	if x.Adaptive != nil {
 		t.Errorf("elsewhere %+v", x.Adaptive)
 	}
 }

@@ -50,7 +50,8 @@ func FuzzJudge(f *testing.F) {
 		w := adaptive.Window{Sent: sent & (1<<40 - 1), Done: done & (1<<40 - 1), Refused: refused & (1<<40 - 1),
 			Slow: slow || late, Late: late, Failing: failing}
 		next, o := adaptive.Judge(m, floor, w)
-		if next < floor || next > adaptive.Whole || next < m/2 || next > m+adaptive.Whole/50 || o.String() == "unknown" {
+		if next < floor || next > adaptive.Whole || next < m/2 || next > m+adaptive.Whole/50 ||
+			o.String() == "unknown" {
 			t.Fatalf("Judge(%d, %d, %+v) = %d, %v", m, floor, w, next, o)
 		}
 		if bad := w.Slow || failing; bad && next > m || !bad && next < m {
@@ -312,7 +313,8 @@ func TestUseKeepsWhatIsKnown(t *testing.T) {
 	}
 	table, of := &adaptive.Table{}, compile(templates...)
 	id := func(of *endpoint.Table, path string) endpoint.ID { return of.Match("GET", path).ID }
-	if table.At(of, 1) != nil || table.Named("GET /a") != nil || table.Statuses(0) != nil || table.Lowered(of, 1, 0) != nil {
+	if table.At(of, 1) != nil || table.Named("GET /a") != nil || table.Statuses(0) != nil ||
+		table.Lowered(of, 1, 0) != nil {
 		t.Error("a table of none has some")
 	}
 	now, s := 1000*second, adaptive.Settings{SLO: slo, Floor: 100}

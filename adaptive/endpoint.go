@@ -64,6 +64,9 @@ type Status struct {
 // Words say in a line why the multiplier is what it is.
 func (s *Status) Words() string {
 	v := s.Voices
+	slower := func(than time.Duration, callers int) string {
+		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", than, callers, v.Callers)
+	}
 	switch s.Last {
 	case TooFew:
 		if s.Multiplier == Whole {
@@ -71,13 +74,13 @@ func (s *Status) Words() string {
 		}
 		return "too few answers to judge the API by: it stays for a moment, and returns to 1"
 	case Cut:
-		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", s.Settings.SLO, v.Late, v.Callers)
+		return slower(s.Settings.SLO, v.Late)
 	case Lowered:
 		if 2*v.Slow <= v.Callers {
-			return fmt.Sprintf("more than %d %% of the answers are failures for %d of %d callers", failedPercent, v.Failed,
-				v.Callers)
+			return fmt.Sprintf("more than %d %% of the answers are failures for %d of %d callers", failedPercent,
+				v.Failed, v.Callers)
 		}
-		return fmt.Sprintf("95 of 100 answers take longer than %v for %d of %d callers", s.Settings.slow(), v.Slow, v.Callers)
+		return slower(s.Settings.slow(), v.Slow)
 	case Raised:
 		return "the API is well, and callers are refused"
 	}

@@ -66,9 +66,10 @@ type Take struct {
 	// takes to drain; below 0 accepts none. Takes of one bucket share the first one's.
 	MaxWait time.Duration
 
-	// Lowered is by how much the rate of Shape was lowered of late; nil for not at all. Only bucket/memory obeys it, and
-	// of token buckets alone: what a queue has told those who wait would not hold. It never makes a bucket hold more
-	// than one at the full rate. A bucket that gives way to others in a full table is remembered by the full rate.
+	// Lowered is by how much the rate of Shape was lowered of late; nil for not at all. Only
+	// bucket/memory obeys it, and of token buckets alone: what a queue has told those who wait would
+	// not hold. It never makes a bucket hold more than one at the full rate. A bucket that gives way
+	// to others in a full table is remembered by the full rate.
 	Lowered *rate.Lowered
 }
 

@@ -64,7 +64,8 @@ func TestClientsAreToldOfALoweredRate(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/a", nil)
 		r.RemoteAddr = trial.Client.String() + ":1"
 		h.ServeHTTP(w, r)
-		if got, want := strings.Contains(w.Body.String(), "for the moment"), c.part < adaptive.Whole; w.Code != 429 || got != want {
+		said := strings.Contains(w.Body.String(), "for the moment")
+		if w.Code != http.StatusTooManyRequests || said != (c.part < adaptive.Whole) {
 			t.Errorf("%s: answered %d %s", name, w.Code, w.Body)
 		}
 	}

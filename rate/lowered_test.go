@@ -19,7 +19,8 @@ func TestLoweredIsASlowerClock(t *testing.T) {
 	}
 	l = l.From(10*second, rate.Whole/2).From(14*second, rate.Whole)
 	for _, c := range []struct{ from, to, want int64 }{
-		{8, 10, 2}, {8, 12, 3}, {8, 20, 10}, {11, 13, 1}, {10, 14, 2}, {12, 15, 2}, {20, 21, 1}, {5, 6, 1}, {9, 9, 0}, {9, 3, 0},
+		{8, 10, 2}, {8, 12, 3}, {8, 20, 10}, {11, 13, 1}, {10, 14, 2}, {12, 15, 2}, {20, 21, 1}, {5, 6, 1},
+		{9, 9, 0}, {9, 3, 0},
 	} {
 		if got := l.Elapsed(c.from*second, c.to*second); got != c.want*second {
 			t.Errorf("Elapsed from %d s to %d s = %v, want %d s", c.from, c.to, time.Duration(got), c.want)

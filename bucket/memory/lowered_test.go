@@ -39,8 +39,9 @@ func (s *slower) take(cost int64) {
 	s.debt.Add(s.debt, new(big.Int).Mul(big.NewInt(cost*s.shape.Unit), big.NewInt(rate.Whole)))
 }
 
-// TestLoweredIsTheObviousSlowerBucket: what a lowered bucket admits, the exact one admits; what it denies, the exact one
-// does but for a nanosecond a request; what it admits, one at the full rate does; and what it tells of times is true.
+// TestLoweredIsTheObviousSlowerBucket: what a lowered bucket admits, the exact one admits; what it denies, the exact
+// one does but for a nanosecond a request; what it admits, one at the full rate does; and what it tells of times is
+// true.
 func TestLoweredIsTheObviousSlowerBucket(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(150) {
@@ -108,8 +109,8 @@ func TestLoweredIsTheObviousSlowerBucket(t *testing.T) {
 	}
 }
 
-// TestLoweredGivesBackNoMoreThanWasTaken: what is given back to a lowered bucket, after whatever time, leaves it owing at
-// least what it would had only the rest been taken, and at most a moment's worth more.
+// TestLoweredGivesBackNoMoreThanWasTaken: what is given back to a lowered bucket, after whatever time, leaves it owing
+// at least what it would had only the rest been taken, and at most a moment's worth more.
 func TestLoweredGivesBackNoMoreThanWasTaken(t *testing.T) {
 	ctx := context.Background()
 	shape, err := rate.Compile(rate.Limit{Tokens: 10, Per: time.Second, Burst: 100})

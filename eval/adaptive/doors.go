@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -15,17 +16,21 @@ import (
 
 // contender makes a door.
 type contender struct {
-	name string
-	make func() door
+	name  string
+	fixed bool // there is no multiplier
+	drawn bool
+	make  func(backend) door
 }
+
+const adapts = "adaptive"
 
 func contenders() []contender {
 	return []contender{
-		{"no limit", func() door { return open{} }},
-		{"the rule alone", func() door { return newOurs(false) }},
-		{"AIMD alone", func() door { return &aimd{rated: newRated()} }},
-		{"Gradient2-like", func() door { return newGradient() }},
-		{"adaptive", func() door { return newOurs(true) }},
+		{"none", true, false, func(backend) door { return open{} }},
+		{"the rule alone", true, true, func(b backend) door { return newOurs(b, false) }},
+		{"AIMD alone", false, true, func(b backend) door { return &aimd{newRated(b)} }},
+		{"Gradient2-like", true, false, func(backend) door { return newGradient() }},
+		{adapts, false, true, func(b backend) door { return newOurs(b, true) }},
 	}
 }
 
@@ -48,12 +53,13 @@ type ours struct {
 const (
 	at    = "GET /work"
 	floor = adaptive.Whole / 10
+	burst = 20
 )
 
-func newOurs(adapts bool) *ours {
+func newOurs(b backend, adapts bool) *ours {
 	o := &ours{now: epoch}
 	options := headgate.Options{
-		Rules: []string{at + " 1000/s burst 20 by endpoint", "default 1000/s"},
+		Rules: []string{fmt.Sprintf("%s %.0f/s burst %d by endpoint", at, b.mu, burst), "default 1000/s"},
 		Now:   func() time.Time { return time.Unix(0, o.now) },
 	}
 	template, err := endpoint.ParseTemplate(at)
@@ -67,7 +73,7 @@ func newOurs(adapts bool) *ours {
 	options.Endpoints = table
 	if adapts {
 		o.table = &adaptive.Table{}
-		o.table.Use(map[string]adaptive.Settings{at: {SLO: slo, Floor: floor}}, epoch)
+		o.table.Use(map[string]adaptive.Settings{at: {SLO: b.slo, Floor: floor}}, epoch)
 		options.Adaptive = o.table
 	}
 	if o.lim, err = headgate.New(options); err != nil {
@@ -81,7 +87,8 @@ func newOurs(adapts bool) *ours {
 
 func (o *ours) admit(now int64, caller int) (bool, func(int64, time.Duration, bool)) {
 	o.now = now
-	d := o.lim.Check(context.Background(), headgate.Request{Method: http.MethodGet, Target: "/work", Peer: o.peers[caller]})
+	request := headgate.Request{Method: http.MethodGet, Target: "/work", Peer: o.peers[caller]}
+	d := o.lim.Check(context.Background(), request)
 	if !d.Allowed {
 		return false, nil
 	}
@@ -103,6 +110,8 @@ func (o *ours) multiplier(now int64) float64 {
 
 // rated is a token bucket whose rate is changed, as others have it.
 type rated struct {
+	backend
+
 	rate, tokens float64
 	at           int64
 	begun        int64
@@ -110,10 +119,12 @@ type rated struct {
 	asked, sent  int
 }
 
-func newRated() rated { return rated{rate: mu, tokens: 20, at: epoch, begun: epoch} }
+func newRated(b backend) rated {
+	return rated{backend: b, rate: b.mu, tokens: burst, at: epoch, begun: epoch}
+}
 
 func (r *rated) take(now int64) bool {
-	r.tokens = min(20, r.tokens+float64(now-r.at)/1e9*r.rate)
+	r.tokens = min(burst, r.tokens+float64(now-r.at)/1e9*r.rate)
 	r.at = now
 	r.asked++
 	if r.tokens < 1 {
@@ -128,16 +139,16 @@ func (r *rated) take(now int64) bool {
 type aimd struct{ rated }
 
 func (a *aimd) judge(now int64) {
-	if now-a.begun < int64(time.Second) {
+	if now-a.begun < max(int64(time.Second), 2*int64(a.slo)) {
 		return
 	}
 	slices.Sort(a.took)
 	switch p95 := percentile(a.took, 95); {
 	case len(a.took) < adaptive.MinAnswers:
-	case p95 > slo*6/10:
-		a.rate = max(mu*floor/adaptive.Whole, 0.9*a.rate)
+	case p95 > a.slo*6/10:
+		a.rate = max(a.mu*floor/adaptive.Whole, 0.9*a.rate)
 	case a.asked > a.sent:
-		a.rate = min(mu, a.rate+0.02*mu)
+		a.rate = min(a.mu, a.rate+0.02*a.mu)
 	}
 	a.begun, a.took, a.asked, a.sent = now, a.took[:0], 0, 0
 }
@@ -146,7 +157,7 @@ func (a *aimd) admit(now int64, _ int) (bool, func(int64, time.Duration, bool)) 
 	a.judge(now)
 	return a.take(now), func(_ int64, took time.Duration, _ bool) { a.took = append(a.took, took) }
 }
-func (a *aimd) multiplier(int64) float64 { return a.rate / mu }
+func (a *aimd) multiplier(int64) float64 { return a.rate / a.mu }
 
 // gradient limits how many requests are under way, by how much longer the answers of a second take than they have done
 // for long: what Netflix's concurrency-limits calls Gradient2, with its defaults: 20 at first, 200 at most, a queue of

@@ -10,25 +10,31 @@ import (
 // An API in virtual time: one queue, whose server does so many requests a second, and a time that every request takes
 // besides. Whoever sends more than that waits for all who came before.
 
-const (
-	base = 20 * time.Millisecond  // what an answer takes without a queue
-	slo  = 100 * time.Millisecond // what it is to take at most
-	mu   = 1000.0                 // requests a second that the API can do at its best
+// backend is such an API.
+type backend struct {
+	mu   float64       // requests a second that it can do at its best
+	base time.Duration // what an answer takes without a queue
+	slo  time.Duration // and what it is to take at most
+}
 
-	// patience is how long a client waits. What comes later is for nobody, and was work all the same.
-	patience = 10 * time.Second
+// quick is the one of the scenarios, and slow the one of a day, in which there are fewer requests.
+var (
+	quick = backend{mu: 1000, base: 20 * time.Millisecond, slo: 100 * time.Millisecond}
+	slow  = backend{mu: 100, base: 200 * time.Millisecond, slo: time.Second}
 )
 
 // scenario is what happens to the API in so many seconds.
 type scenario struct {
+	backend
+
 	name     string
 	seconds  int
 	offered  func(s float64) float64 // requests a second at a time
 	capacity func(s float64) float64 // and how many the API can do, as a part of mu
 	callers  int
 
-	// poisoned is how many of the callers ask for what takes three seconds, whatever the load, and fails.
-	poisoned int
+	// poisoned is how many of the callers ask for what takes thirty times the objective, whatever the load, and fails.
+	poisoned func(s float64) int
 
 	steady bool // the API is as it is, and is asked for more than it can do
 }
@@ -41,6 +47,14 @@ type door interface {
 
 	// multiplier is the part of the limit that is in force.
 	multiplier(now int64) float64
+}
+
+// bad is how many of the callers are poisoned at a time.
+func (s *scenario) bad(at float64) int {
+	if s.poisoned == nil {
+		return 0
+	}
+	return s.poisoned(at)
 }
 
 // outcome is what a scenario came to.
@@ -68,8 +82,8 @@ type under struct {
 // run has requests come to the API through a door.
 func run(s scenario, d door, seed uint64) (o outcome) {
 	random := rand.New(rand.NewPCG(seed, 3))
-	var queue, slow []under // each in the order of their ends
-	free := int64(epoch)    // when the server is
+	var queue, poison []under // each in the order of their ends
+	free := int64(epoch)      // when the server is
 	var took []time.Duration
 	var second []time.Duration
 	finish := func(u under) {
@@ -78,15 +92,15 @@ func run(s scenario, d door, seed uint64) (o outcome) {
 			return
 		}
 		took, second = append(took, u.took), append(second, u.took)
-		if at := int((u.at - epoch) / int64(time.Second)); u.took <= slo && at < s.seconds {
+		if at := int((u.at - epoch) / int64(time.Second)); u.took <= s.slo && at < s.seconds {
 			o.Good[at]++
 		}
 	}
 	settle := func(now int64) {
-		for len(queue) > 0 || len(slow) > 0 {
+		for len(queue) > 0 || len(poison) > 0 {
 			from := &queue
-			if len(queue) == 0 || len(slow) > 0 && slow[0].at < queue[0].at {
-				from = &slow
+			if len(queue) == 0 || len(poison) > 0 && poison[0].at < queue[0].at {
+				from = &poison
 			}
 			if (*from)[0].at > now {
 				return
@@ -103,15 +117,15 @@ func run(s scenario, d door, seed uint64) (o outcome) {
 			now := epoch + int64(at*1e9)
 			settle(now)
 			caller := random.IntN(s.callers)
-			poisoned := caller < s.poisoned
+			poisoned := caller < s.bad(at)
 			if passes, answered := d.admit(now, caller); passes {
 				if poisoned {
-					end := now + int64(3*time.Second)
-					slow = append(slow, under{end, 3 * time.Second, true, false, answered})
+					end := now + int64(30*s.slo)
+					poison = append(poison, under{end, 30 * s.slo, true, false, answered})
 				} else {
-					rate := mu * s.capacity(at)
+					rate := s.mu * s.capacity(at)
 					free = max(free, now) + int64(1e9/rate*random.ExpFloat64())
-					end := free + int64(base)
+					end := free + int64(s.base)
 					queue = append(queue, under{end, time.Duration(end - now), false, true, answered})
 				}
 			}
@@ -119,9 +133,9 @@ func run(s scenario, d door, seed uint64) (o outcome) {
 		}
 		now := epoch + int64(n+1)*int64(time.Second)
 		settle(now)
-		honest := float64(s.callers-s.poisoned) / float64(s.callers)
-		o.Could[n] = min(s.offered(float64(n)+0.5), mu) * honest // no more than the rule admits
-		o.Could[n] = min(o.Could[n], mu*s.capacity(float64(n)+0.5))
+		honest := float64(s.callers-s.bad(float64(n))) / float64(s.callers)
+		o.Could[n] = min(s.offered(float64(n)+0.5), s.mu) * honest // no more than the rule admits
+		o.Could[n] = min(o.Could[n], s.mu*s.capacity(float64(n)+0.5))
 		m := d.multiplier(now)
 		o.Second, o.Least, o.Most = append(o.Second, m), min(o.Least, m), max(o.Most, m)
 		slices.Sort(second)

@@ -27,7 +27,8 @@ func adapts(c config.Config, table *endpoint.Table) (map[string]adaptive.Setting
 	return all, errors.Join(faults...)
 }
 
-// adapted says in the log that the rates of an endpoint begin to be lowered, and that they are what the rules say again.
+// adapted says in the log that the rates of an endpoint begin to be lowered, and that they are what the rules say
+// again.
 func (p *parts) adapted(e adaptive.Event) {
 	if !e.Begun {
 		p.log.Info("adaptive: rates are what the rules say again", "endpoint", e.Endpoint)
