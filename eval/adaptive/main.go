@@ -34,7 +34,7 @@ func measure(args []string, stdout, stderr io.Writer) error {
 	}
 	all := append(scenarios(3), day())
 	found := runAll(all)
-	text := "Simulated by `make load`; the same numbers on any machine.\n\n" + tables(all, found)
+	text := "Simulated by `make load`, which gives the same numbers again.\n\n" + tables(all, found)
 	if *dry {
 		_, err := io.WriteString(stdout, text)
 		return err
@@ -43,7 +43,8 @@ func measure(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := page.Replace(filepath.Join(docs, "..", "load.md"), "load", text); err != nil {
+	const begin, end = "<!-- begin: make load -->\n", "<!-- end -->\n"
+	if err := page.Between(filepath.Join(docs, "..", "load.md"), begin, end, text); err != nil {
 		return err
 	}
 	drawn := figure(all[len(all)-1], found[len(found)-1])

@@ -91,8 +91,9 @@ func halve(t *testing.T, engine string) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"routes.txt": "GET /work\n",
-		"headgate.yaml": "upstream: " + api + "\nroutes: [routes.txt]\nengine: " + engine + "\ntrusted_proxies: [127.0.0.1]\n" +
-			"clients: {max_requests_per_address: 4000}\nadaptive: [{endpoints: [GET /work], slo: 500ms}]\n",
+		"headgate.yaml": "upstream: " + api + "\nroutes: [routes.txt]\nengine: " + engine +
+			"\ntrusted_proxies: [127.0.0.1]\nclients: {max_requests_per_address: 4000}\n" +
+			"adaptive: [{endpoints: [GET /work], slo: 500ms}]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -156,7 +157,8 @@ func halve(t *testing.T, engine string) {
 	comesTo("that it is well by that", func() bool {
 		return number(`headgate_adaptive_windows_total{outcome="raised"`) >= raised+2
 	})
-	if said := harness.Run(t, dir, "explain", "GET", "/work", "--server", g.Admin); !strings.Contains(said, "is lowered to 0.") {
+	said := harness.Run(t, dir, "explain", "GET", "/work", "--server", g.Admin)
+	if !strings.Contains(said, "is lowered to 0.") {
 		t.Errorf("explain says\n%s", said)
 	}
 	capacity(160)

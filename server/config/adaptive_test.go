@@ -15,11 +15,13 @@ func TestAdaptiveIsFilledIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.Adaptive[0].Settings(), (adaptive.Settings{SLO: 200 * time.Millisecond, Floor: 102}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	if got, want := c.Adaptive[1].Settings(), (adaptive.Settings{SLO: time.Second, Floor: 512}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	for n, want := range []adaptive.Settings{
+		{SLO: 200 * time.Millisecond, Floor: 102},
+		{SLO: time.Second, Floor: 512},
+	} {
+		if got := c.Adaptive[n].Settings(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	}
 }
 
