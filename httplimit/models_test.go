@@ -52,12 +52,12 @@ func limitedModels(t testing.TB, cut bool, rules ...string) *asksModels {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Handler = httplimit.HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, target string) {
+	s.Handler = httplimit.HandlerOfTargets(lim, func(w http.ResponseWriter, r *http.Request, as httplimit.Charged) {
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		s.got = r.Method + " " + target + " " + string(text)
+		s.got = r.Method + " " + as.Target + " " + string(text)
 		w.Header().Set("Content-Type", "application/json")
 		if s.usage {
 			_, _ = io.WriteString(w, `{"usage":{"input_tokens":10,"output_tokens":20}}`)
