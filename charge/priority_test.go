@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/slot"
 )
 
 // classes are endpoints whose requests are of one class each.
@@ -370,5 +372,26 @@ func BenchmarkSharedBudget(b *testing.B) {
 				w.Check(context.Background(), ask)
 			}
 		})
+	}
+}
+
+// TestNoTimesAreReservedInSharedBudgets: those that low callers had would keep a higher class out.
+func TestNoTimesAreReservedInSharedBudgets(t *testing.T) {
+	b := sharing(t, policy.Rule{Limit: 1, Burst: 10, Priority: "high:20,low:10"},
+		func(o *headgate.Options) { o.Slots = slot.New(slot.Options{Reserve: true}) })
+	ask := func(class string) headgate.Decision {
+		return b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/" + class, Peer: trial.Client,
+			Header: http.Header{"Headgate-Pending": {"50"}}})
+	}
+	for range 60 {
+		ask("low")
+	}
+	if s := b.Slots(); s.Slots != 0 || s.Reserved != 0 {
+		t.Errorf("%d times are kept, %d were reserved, want none", s.Slots, s.Reserved)
+	}
+	for n := range 4 {
+		if d := ask("high"); !d.Allowed {
+			t.Errorf("request %d of the top class: %v, %v", n, d.Reason, d.RetryAfter)
+		}
 	}
 }
