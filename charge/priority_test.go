@@ -395,3 +395,59 @@ func TestNoTimesAreReservedInSharedBudgets(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedBudgetsOverChanges: while rules change who shares a budget, requests are reserved and settled for less, and
+// the clock steps back, all classes together get no more than the rule says, whatever it said of classes.
+func TestSharedBudgetsOverChanges(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 26))
+	for world := range 40 {
+		shared := policy.Rule{Limit: 1 + rng.Int64N(50), Burst: 100 + rng.Int64N(100), Priority: drawShares(rng)}
+		templates, _ := classed(shared)
+		var rules trial.Switching
+		b := trial.New(t, templates, nil, func(o *headgate.Options) { o.Policies = &rules })
+		put := func() {
+			if shared.Priority = drawShares(rng); rng.IntN(4) == 0 {
+				shared.Priority = ""
+			}
+			_, all := classed(shared)
+			rules.Become(t, b, all...)
+		}
+		put()
+		type open struct {
+			made headgate.Reservation
+			cost int64
+		}
+		var under []open
+		admitted, began := int64(0), b.Now
+		for range 800 {
+			b.Now = b.Now.Add(time.Duration(rng.Int64N(int64(40 * time.Millisecond))))
+			switch rng.IntN(12) {
+			case 0:
+				put()
+			case 1:
+				if b.Now.Sub(began) > time.Second { // grants nothing
+					b.Now = b.Now.Add(-time.Millisecond)
+				}
+			case 2, 3:
+				if n := len(under); n > 0 {
+					// what is given back is no more than has not drained, so it counts as if it had not been asked for
+					actual := rng.Int64N(under[n-1].cost + 1)
+					b.MustSettle(t, under[n-1].made.ID, actual)
+					admitted -= under[n-1].cost - actual
+					under = under[:n-1]
+				}
+			default:
+				cost := 1 + rng.Int64N(5)
+				made, d := b.Reserve(context.Background(), headgate.Request{Method: "GET",
+					Target: "/" + classes[rng.IntN(4)], Peer: trial.Client, Cost: cost}, time.Hour)
+				if d.Allowed {
+					admitted, under = admitted+cost, append(under, open{made, cost})
+				}
+			}
+			most := shared.Burst + int64(b.Now.Sub(began))*shared.Limit/int64(time.Second) + 1
+			if admitted > most {
+				t.Fatalf("world %d: %d tokens in %v, want %d at most", world, admitted, b.Now.Sub(began), most)
+			}
+		}
+	}
+}
