@@ -180,6 +180,33 @@ func (e ExplanationAccessMode) Valid() bool {
 	}
 }
 
+// Defines values for ExplanationAdaptiveLast.
+const (
+	Cut     ExplanationAdaptiveLast = "cut"
+	Held    ExplanationAdaptiveLast = "held"
+	Lowered ExplanationAdaptiveLast = "lowered"
+	Raised  ExplanationAdaptiveLast = "raised"
+	TooFew  ExplanationAdaptiveLast = "too_few"
+)
+
+// Valid indicates whether the value is a known member of the ExplanationAdaptiveLast enum.
+func (e ExplanationAdaptiveLast) Valid() bool {
+	switch e {
+	case Cut:
+		return true
+	case Held:
+		return true
+	case Lowered:
+		return true
+	case Raised:
+		return true
+	case TooFew:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ExplanationClass.
 const (
 	Critical ExplanationClass = "critical"
@@ -1066,6 +1093,19 @@ type Explanation struct {
 		Subject Whom    `json:"subject"`
 		Tier    *string `json:"tier,omitempty"`
 	} `json:"access,omitempty"`
+
+	// Adaptive The part of what rules say that is in force at the endpoint, and why; absent where it always is all.
+	Adaptive *struct {
+		Floor float32 `json:"floor"`
+
+		// Last What the last window came to.
+		Last ExplanationAdaptiveLast `json:"last"`
+
+		// Multiplier 1 where rates are what the rules say.
+		Multiplier float32 `json:"multiplier"`
+		SloNs      int64   `json:"slo_ns"`
+		Why        string  `json:"why"`
+	} `json:"adaptive,omitempty"`
 	Buckets *[]struct {
 		Algorithm string `json:"algorithm"`
 
@@ -1087,11 +1127,17 @@ type Explanation struct {
 		Envelope *Envelope  `json:"envelope,omitempty"`
 		Expires  *time.Time `json:"expires,omitempty"`
 
+		// KeepsRate Why the rate is not lowered where others at the endpoint are.
+		KeepsRate *string `json:"keeps_rate,omitempty"`
+
 		// Larger Whose larger limit counts the request as well, because the caller's credential says its tier: `tier gold`, or `everybody`.
 		Larger *string `json:"larger,omitempty"`
 		Level  string  `json:"level"`
 		Limit  int64   `json:"limit"`
 		Mode   string  `json:"mode"`
+
+		// Multiplier The part of the rule's rate that is in force; absent where it always is all.
+		Multiplier *float32 `json:"multiplier,omitempty"`
 
 		// OnStoreLoss What happens to requests while the store does not answer.
 		OnStoreLoss *string `json:"on_store_loss,omitempty"`
@@ -1232,6 +1278,9 @@ type Explanation struct {
 
 // ExplanationAccessMode defines model for Explanation.Access.Mode.
 type ExplanationAccessMode string
+
+// ExplanationAdaptiveLast What the last window came to.
+type ExplanationAdaptiveLast string
 
 // ExplanationClass How urgent the request is; absent where no rule says anything of classes.
 type ExplanationClass string

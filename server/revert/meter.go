@@ -57,6 +57,8 @@ func (m *meter) observe(_ *headgate.Request, d *headgate.Decision) {
 	case d.Policies() == nil || d.Policies().Endpoints() != m.endpoints:
 		return // refused before any rule was asked, or of before or after a reload
 	case d.Allowed:
+	case lowered(d):
+		return // the API is slow, whatever the rules say
 	case d.ByLimit():
 		one += oneDenied
 	default:
@@ -67,6 +69,12 @@ func (m *meter) observe(_ *headgate.Request, d *headgate.Decision) {
 	if t := m.trial.Load(); t != nil && t.at[id] != nil && t.set == d.Policies() {
 		t.at[id][m.cell(d)].Add(one)
 	}
+}
+
+// lowered reports whether a rule denied a request whose rate was lowered (headgate.Options.Adaptive).
+func lowered(d *headgate.Decision) bool {
+	v, ok := d.Binding()
+	return ok && v.Lowered > 0
 }
 
 // cell is where a caller is counted. The hash has a key of this process's: no

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
@@ -57,17 +58,22 @@ func compile(t testing.TB, endpoints *endpoint.Table, doc policy.Document) *poli
 	return set
 }
 
-func newLimited(t testing.TB, observe func(*headgate.Request, *headgate.Decision)) *limited {
+func newLimited(t testing.TB, observe func(*headgate.Request, *headgate.Decision),
+	change ...func(*headgate.Options)) *limited {
 	t.Helper()
 	l := &limited{endpoints: table(t, "GET /a", "GET /b", "GET /c")}
 	buckets, err := memory.New(memory.Options{MaxBuckets: 1 << 12})
 	must(t, err)
 	who, err := identity.New(identity.Options{})
 	must(t, err)
-	l.Limiter, err = headgate.New(headgate.Options{
+	o := headgate.Options{
 		Endpoints: l.endpoints, Policies: l, Buckets: buckets, Identities: who, Unknown: headgate.LimitUnknown,
 		Observe: observe,
-	})
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	l.Limiter, err = headgate.New(o)
 	must(t, err)
 	return l
 }
@@ -121,6 +127,30 @@ func TestMeterCountsWhatClientsWereTold(t *testing.T) {
 		}
 		if sum != c.want {
 			t.Errorf("%s: counted %+v, want %+v", c.name, sum, c.want)
+		}
+	}
+}
+
+// What a rate denies that is lowered, as the API is slow, is no fault of a change of rules.
+func TestMeterCountsNoLoweredRate(t *testing.T) {
+	var m *meter
+	slow, now := &adaptive.Table{}, time.Now().Add(-5*time.Second).UnixNano()
+	l := newLimited(t, func(r *headgate.Request, d *headgate.Decision) { m.observe(r, d) },
+		func(o *headgate.Options) { o.Adaptive = slow })
+	m = newMeter(l.endpoints)
+	l.use(compile(t, l.endpoints, policy.Document{Rules: []policy.Rule{
+		{Endpoint: "GET /a", Limit: 2, Per: time.Hour}, {Endpoint: "GET /b", Limit: 2, Per: time.Hour},
+	}}))
+	slow.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Millisecond, Floor: 1}}, now)
+	for n := range uint64(60) {
+		slow.Named("GET /a").Sent(now, n)
+		slow.Named("GET /a").Answered(now, n, time.Second, true)
+	}
+	for target, want := range map[string]Count{"/a": {2, 0}, "/b": {5, 3}} {
+		l.send(t, target, 1, 5)
+		id := l.endpoints.Match("GET", target).ID
+		if got := since(0, m.counts[id].word.Load()); got != want {
+			t.Errorf("%s: counted %+v, want %+v", target, got, want)
 		}
 	}
 }
