@@ -75,8 +75,8 @@ var allowed = map[string][]string{
 	"internal/conns":   {},
 	"internal/values":  {}, // room for the header fields of answers
 	"internal/silence": {}, // whether the other side of a socket has said anything
-	"serve/resp":     {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
-	"serve/spoe":     {"internal/conns", "serve/decisions"},
+	"serve/resp":       {"bucket", "key", "rate", "internal/conns", "serve/decisions"},
+	"serve/spoe":       {"internal/conns", "serve/decisions"},
 	"serve/decisions": {"", "endpoint", "httplimit", "identity", "internal/override", "internal/perrule",
 		"internal/problem", "internal/refusal", "policy", "reservation"},
 	"llm":    {}, // numbers out of bodies: it knows no limits

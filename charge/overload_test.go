@@ -1,4 +1,4 @@
-package headgate_test
+package charge_test
 
 import (
 	"cmp"

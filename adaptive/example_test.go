@@ -1,4 +1,4 @@
-package headgate_test
+package adaptive_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 // Rates that follow an API: whoever sends requests to it says when, and when they are answered.
-func ExampleExchange() {
+func ExampleTable() {
 	// begin: adaptive
 	table := &adaptive.Table{}
 	table.Use(map[string]adaptive.Settings{
