@@ -9,6 +9,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -223,6 +224,10 @@ type Decision struct {
 	// policy.Unclassed where none says anything of classes, and of a request that
 	// was settled before the rules that apply were known.
 	Class policy.Class
+
+	// Reservation is what was reserved for the request (Limiter.Reserve), to be settled; zero if nothing was. Whoever
+	// knows it can settle it.
+	Reservation reservation.ID
 
 	// Lost says that a bucket could not be asked and the request passed all the
 	// same, because its rule says so.

@@ -77,6 +77,7 @@ type Limiter struct {
 	terms   atomic.Pointer[terms]
 	region  func(netip.Addr) string // nil if regions cannot be told apart
 	observe func(*Request, *Decision)
+	settled func(reservation.ID, int64, Answer)
 	time    func(context.Context, *Request) *Stages // nil: no decision is timed
 
 	readIdentifier func(endpoint.ID, string) (string, bool, bool)
@@ -140,7 +141,7 @@ func New(o Options) (*Limiter, error) {
 			Lowered: lowered,
 		}),
 		adaptive: o.Adaptive,
-		region:   o.Region, observe: o.Observe, time: o.Time, clock: o.clock(),
+		region:   o.Region, observe: o.Observe, settled: o.Settled, time: o.Time, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,
@@ -155,6 +156,9 @@ func New(o Options) (*Limiter, error) {
 	}
 	if l.observe == nil {
 		l.observe = func(*Request, *Decision) {}
+	}
+	if l.settled == nil {
+		l.settled = func(reservation.ID, int64, Answer) {}
 	}
 	l.trips.New = func() any { return new(trip) }
 	return l, nil

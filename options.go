@@ -156,6 +156,10 @@ type Options struct {
 	// Request.Identifier is empty then.
 	Observe func(*Request, *Decision)
 
+	// Settled, if set, is called after a reservation was settled, with the time of that as Decision.At has it, on the
+	// goroutine of whoever settled it. It must be quick.
+	Settled func(id reservation.ID, at int64, a Answer)
+
 	// Time, if set, is asked at the start of every decision whether its stages are to be timed, on the request's own
 	// goroutine: what it returns is Decision.Stages, filled in, by the time that Observe is called. It must be quick,
 	// return nil for nearly all, as reading clocks costs as much as a decision, and keep no pointer. Nil times none.

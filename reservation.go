@@ -138,6 +138,7 @@ func (l *Limiter) reserveBegun(ctx context.Context, t *trip, timeout time.Durati
 	receipt := l.reservations.Blank()
 	p.Receipt(receipt)
 	id := l.reservations.Add(receipt, until)
+	t.decision.Reservation = id
 	if p.Concurrent {
 		l.keepPlaces()
 	}
@@ -276,6 +277,9 @@ func (l *Limiter) settle(ctx context.Context, id reservation.ID, a Answer, void 
 		return reservation.Settlement{}, fmt.Errorf("settle a reservation: %w", err)
 	}
 	l.reservations.Finish(id, s)
+	if !void {
+		l.settled(id, now, a)
+	}
 	return s, nil
 }
 

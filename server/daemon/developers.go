@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/usage"
@@ -78,6 +79,13 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	}
 	if t := p.traces.get(); t != nil {
 		t.Observe(r, d)
+	}
+}
+
+// settled hears of every reservation that is settled.
+func (p *parts) settled(id reservation.ID, at int64, a headgate.Answer) {
+	if log := p.decisions.get(); log != nil {
+		log.Settled(id, at, a)
 	}
 }
 

@@ -275,7 +275,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options.Adaptive = p.adaptive
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
-	options.Observe, options.Time, options.MaxReservations = p.observe, p.time, c.Settle.MaxOutstanding
+	options.Observe, options.Settled, options.Time = p.observe, p.settled, p.time
+	options.MaxReservations = c.Settle.MaxOutstanding
 	if c.RetryAfter != "truth" {
 		options.Slots = slot.New(slot.Options{Reserve: c.RetryAfter == "reserved"})
 	}

@@ -11,6 +11,8 @@ package decisionlog
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +25,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // Options configures a Log. Write and Caller are required.
@@ -65,11 +68,24 @@ type Entry struct {
 	// taken for a request that is served already.
 	Requests *int64 `json:"requests,omitempty"`
 
+	// Reservation is by what the line is found that settles it, which says what it cost in the end.
+	Reservation string `json:"reservation,omitempty"`
+
 	// Shadow are the rules in shadow that would have denied it.
 	Shadow []string `json:"shadow_denied,omitempty"`
 
 	// Sampled is how many requests a line stands for: of those admitted only some are written down.
 	Sampled float64 `json:"sampled,omitempty"`
+}
+
+// Settled is the line of a request that was decided before, which says what it cost in the end.
+type Settled struct {
+	Time    time.Time `json:"time"`
+	At      int64     `json:"at"`      // as in Entry
+	Settled string    `json:"settled"` // Entry.Reservation
+	Actual  int64     `json:"actual"`  // tokens
+	Status  int       `json:"status,omitempty"`
+	Outcome string    `json:"outcome,omitempty"` // forgiven, or none
 }
 
 // Skipped is the line that follows a second in which there was no room for all.
@@ -86,7 +102,7 @@ type Log struct {
 	skipped  atomic.Uint64
 	lines    atomic.Uint64
 	lost     atomic.Uint64
-	queue    chan Entry
+	queue    chan any // of lines
 	failures atomic.Uint64
 }
 
@@ -108,7 +124,7 @@ func New(o Options) (*Log, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Log{o: o, drawn: uint64(math.Ldexp(o.Admitted, 63)), queue: make(chan Entry, 2*o.PerSecond)}, nil
+	return &Log{o: o, drawn: uint64(math.Ldexp(o.Admitted, 63)), queue: make(chan any, 2*o.PerSecond)}, nil
 }
 
 // Observe notes a decision. It fits headgate.Options.Observe.
@@ -116,12 +132,42 @@ func (l *Log) Observe(r *headgate.Request, d *headgate.Decision) {
 	if d.Allowed && !shadowed(d) && rand.Uint64()>>1 >= l.drawn {
 		return
 	}
-	if l.taken.Add(1) > int64(l.o.PerSecond) {
-		l.skipped.Add(1)
+	if l.place() {
+		l.line(l.entry(l.o.Now(), r, d))
+	}
+}
+
+// Settled notes what a request cost in the end, if all decisions are written down: of some alone nobody could make use.
+// It fits headgate.Options.Settled.
+func (l *Log) Settled(id reservation.ID, at int64, a headgate.Answer) {
+	if l.o.Admitted < 1 || !l.place() {
 		return
 	}
+	s := Settled{Time: l.o.Now().UTC(), At: at, Settled: named(id), Actual: a.Actual, Status: a.Status}
+	if a.Forgiven {
+		s.Outcome = "forgiven"
+	}
+	l.line(s)
+}
+
+// named is a reservation as it may be written down: who knows its ID can settle it.
+func named(id reservation.ID) string {
+	sum := sha256.Sum256(id[:])
+	return hex.EncodeToString(sum[:8])
+}
+
+// place takes one of the places of this second, and reports false if there is none.
+func (l *Log) place() bool {
+	if l.taken.Add(1) <= int64(l.o.PerSecond) {
+		return true
+	}
+	l.skipped.Add(1)
+	return false
+}
+
+func (l *Log) line(line any) {
 	select {
-	case l.queue <- l.entry(l.o.Now(), r, d):
+	case l.queue <- line:
 	default:
 		l.skipped.Add(1) // the disk is slower
 	}
@@ -145,6 +191,9 @@ func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) En
 		Reason:   d.Reason.String(),
 		Cost:     d.Cost,
 		Wait:     d.RetryAfter.Seconds(),
+	}
+	if d.Reservation != (reservation.ID{}) && l.o.Admitted == 1 {
+		e.Reservation = named(d.Reservation)
 	}
 	switch {
 	case r.UnderWay:

@@ -266,3 +266,49 @@ func cpu(b *testing.B) time.Duration {
 	}
 	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
 }
+
+// TestSettledLines: where all decisions are written down, so is what became of a reservation, under a name by which
+// nobody can settle it; where some are, neither is.
+func TestSettledLines(t *testing.T) {
+	for _, admitted := range []float64{1, 0.999} {
+		var out bytes.Buffer
+		log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: hashed, Admitted: admitted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter(t, time.Now, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 20})
+		r := request("a")
+		r.Cost = 7
+		made, d := l.Reserve(t.Context(), r, time.Minute)
+		if d.Reservation != made.ID || !d.Allowed {
+			t.Fatalf("Reserve = %v, and the decision names %v", made.ID, d.Reservation)
+		}
+		log.Settled(made.ID, 42, headgate.Answer{Actual: 3, Status: 200, Forgiven: true})
+		ended, end := context.WithCancel(t.Context())
+		end()
+		log.Run(ended)
+		var lines []map[string]any
+		for line := range bytes.Lines(out.Bytes()) {
+			var one map[string]any
+			if err := json.Unmarshal(line, &one); err != nil {
+				t.Fatal(err)
+			}
+			if _, settles := one["settled"]; settles || one["reservation"] != nil {
+				lines = append(lines, one)
+			}
+		}
+		if admitted < 1 {
+			if len(lines) != 0 {
+				t.Errorf("of some, %v", lines)
+			}
+			continue
+		}
+		if len(lines) != 2 || lines[0]["reservation"] != lines[1]["settled"] || lines[1]["at"] != 42.0 ||
+			lines[1]["actual"] != 3.0 || lines[1]["status"] != 200.0 || lines[1]["outcome"] != "forgiven" {
+			t.Errorf("%v", lines)
+		}
+		if strings.Contains(out.String(), made.ID.String()) || strings.Contains(out.String(), made.ID.String()[:16]) {
+			t.Errorf("the log has the reservation's ID: %s", out.String())
+		}
+	}
+}

@@ -26,6 +26,11 @@ type Decided struct {
 	Missing int64  // requests that were not written down, before this one
 
 	UnderWay bool // it took more for a request that was served already
+
+	// Reserved names what was reserved for it. In a line that settles that, Settles does, and Answer is what came of
+	// it.
+	Reserved, Settles string
+	Answer            headgate.Answer
 }
 
 // each is what every part has cost, and how many there were. What all cost is a multiple of that, or what no bucket
@@ -52,7 +57,8 @@ func inDecisions() func(line string, e *Entry) error {
 	at, decision, reason, rule := o.first("at"), o.first("decision"), o.first("reason"), o.first("rule")
 	place, caller, kind, project := o.first("endpoint"), o.first("caller"), o.first("kind"), o.first("project")
 	from, cost, sampled, skipped := o.first("address"), o.first("cost"), o.first("sampled"), o.first("skipped")
-	requests := o.first("requests")
+	requests, reserved, settles := o.first("requests"), o.first("reservation"), o.first("settled")
+	actual, status, outcome := o.first("actual"), o.first("status"), o.first("outcome")
 	return func(line string, e *Entry) error {
 		if err := o.read(line); err != nil {
 			return err
@@ -67,14 +73,22 @@ func inDecisions() func(line string, e *Entry) error {
 			return nil
 		}
 		verdict, ok := decision()
-		if !ok {
+		d := e.Decided
+		d.Settles = text(settles)
+		if !ok && d.Settles == "" {
 			return errors.New("it is no decision of Headgate")
 		}
 		var err error
 		if e.At, err = strconv.ParseInt(text(at), 10, 64); err != nil {
 			return fmt.Errorf("at is %q, want nanoseconds since 1970", text(at))
 		}
-		d := e.Decided
+		if d.Settles != "" {
+			d.Answer.Actual, _ = strconv.ParseInt(text(actual), 10, 64)
+			d.Answer.Status, _ = strconv.Atoi(text(status))
+			d.Answer.Forgiven = text(outcome) == "forgiven"
+			return nil
+		}
+		d.Reserved = text(reserved)
 		d.Allowed, d.Reason, d.Rule, d.Project = verdict == "allowed", text(reason), text(rule), text(project)
 		d.Cost, _ = strconv.ParseInt(text(cost), 10, 64)
 		many, said := requests()

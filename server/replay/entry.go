@@ -103,7 +103,8 @@ const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
 func Detect(line string) string {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch {
-	case strings.HasPrefix(line, "{") && strings.Contains(line, `"at":`) && strings.Contains(line, `"decision":"`):
+	case strings.HasPrefix(line, "{") && strings.Contains(line, `"at":`) && (strings.Contains(line, `"decision":"`) ||
+		strings.Contains(line, `"settled":"`)):
 		return "decisions"
 	case strings.HasPrefix(line, "{"):
 		return "json"

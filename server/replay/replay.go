@@ -14,11 +14,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // Rules are what requests are decided by: a Limiter, made on a clock of the replay's.
@@ -43,9 +45,13 @@ type Replay struct {
 	// Arrivals, if set, keeps when they came.
 	Arrivals *Arrivals
 
-	now    int64
+	now    atomic.Int64 // Limiters with places of requests under way look at it by themselves
 	rules  []Rules
 	report *Report
+
+	// reserved are what a decision log's requests hold that were not settled yet, for each of rules, by the log's
+	// name of it; maxReserved at most.
+	reserved map[string][]reservation.ID
 
 	// Names of callers that were met, of maxCallers at most.
 	users     map[string]string
@@ -54,13 +60,13 @@ type Replay struct {
 }
 
 // Clock is for the Options.Now of the Limiters.
-func (r *Replay) Clock() time.Time { return time.Unix(0, r.now) }
+func (r *Replay) Clock() time.Time { return time.Unix(0, r.now.Load()) }
 
 // New returns a Replay that finds the format out if it is "", or an error that says what is wrong with the options.
 func New(format string, fields map[string]string) (*Replay, error) {
 	r := &Replay{
 		Fields: fields, report: &Report{spans: map[int64]span{}, width: int64(time.Second)},
-		users: map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
+		reserved: map[string][]reservation.ID{}, users: map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
 	}
 	if format == "" && len(fields) > 0 {
 		format = "json"
@@ -87,6 +93,8 @@ const (
 	maxFaults  = 5       // that are told; all are counted
 	maxSecond  = 1 << 16 // entries of one second that are spread over it
 	maxCallers = 100_000 // that are counted one by one
+
+	maxReserved = reservation.DefaultOutstanding
 )
 
 // Read goes through one log, packed by gzip or not. What cannot be read of it is counted, and the first lines are told
@@ -160,7 +168,12 @@ func (r *Replay) formatOf(firstLine string) (*Format, error) {
 // decide has every set of rules decide an entry. Time does not go back: servers write a request down when it ends.
 func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	if e.Decided != nil {
-		if r.report.Missing += e.Decided.Missing; e.Method == "" {
+		switch r.report.Missing += e.Decided.Missing; {
+		case e.Decided.Settles != "":
+			r.now.Store(max(at, r.now.Load()))
+			r.settle(ctx, e.Decided)
+			return
+		case e.Method == "":
 			r.report.settled(e.Decided)
 			return
 		}
@@ -168,11 +181,11 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	if r.report.Requests == 0 {
 		r.report.From = time.Unix(0, at).UTC()
 	}
-	if at < r.now {
-		at = r.now
+	if now := r.now.Load(); at < now {
+		at = now
 		r.report.Late++
 	}
-	r.now = at
+	r.now.Store(at)
 	r.report.Until = time.Unix(0, at).UTC()
 	r.report.Requests++
 	caller := r.callerOf(e)
@@ -195,7 +208,7 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	}
 	var first bool
 	for i := range r.rules {
-		d := r.rules[i].Limiter.Check(ctx, request)
+		d := r.ask(ctx, i, request, e.Decided)
 		r.report.Sides[i].count(&d, caller)
 		if e.Decided != nil {
 			r.report.Sides[i].compare(&d, e.Decided)
@@ -211,6 +224,33 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 			r.report.at(at, &d)
 		}
 	}
+}
+
+// ask has the rules of one side decide a request; one for which something was reserved reserves it again.
+func (r *Replay) ask(ctx context.Context, side int, request headgate.Request, then *Decided) headgate.Decision {
+	lim := r.rules[side].Limiter
+	if then == nil || then.Reserved == "" || len(r.reserved) >= maxReserved {
+		return lim.Check(ctx, request)
+	}
+	made, d := lim.Reserve(ctx, request, reservation.MaxTimeout)
+	if made.ID != (reservation.ID{}) {
+		of := r.reserved[then.Reserved]
+		if of == nil {
+			of = make([]reservation.ID, len(r.rules))
+			r.reserved[strings.Clone(then.Reserved)] = of
+		}
+		of[side] = made.ID
+	}
+	return d
+}
+
+// settle has every side settle what a request holds there.
+func (r *Replay) settle(ctx context.Context, d *Decided) {
+	for i, id := range r.reserved[d.Settles] {
+		// What is not there was denied on this side, or is long over.
+		_, _ = r.rules[i].Limiter.SettleAnswer(ctx, id, d.Answer)
+	}
+	delete(r.reserved, d.Settles)
 }
 
 // callerOf names who sent a request: a user, or the network of its address. The name may be kept.
