@@ -21,8 +21,8 @@ import (
 	"github.com/headgate-io/headgate/server/replay"
 )
 
-// TestWhatWasSettledIsDecidedAgain: a decision log says what requests cost in the end, so that tokens of models, answers
-// that do not count and limits on what is under way are decided again as they were, request by request.
+// TestWhatWasSettledIsDecidedAgain: a decision log says what requests cost in the end, so that tokens of models,
+// answers that do not count and limits on what is under way are decided again as they were, request by request.
 func TestWhatWasSettledIsDecidedAgain(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)

@@ -66,7 +66,8 @@ func (r *Replay) Clock() time.Time { return time.Unix(0, r.now.Load()) }
 func New(format string, fields map[string]string) (*Replay, error) {
 	r := &Replay{
 		Fields: fields, report: &Report{spans: map[int64]span{}, width: int64(time.Second)},
-		reserved: map[string][]reservation.ID{}, users: map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
+		reserved: map[string][]reservation.ID{},
+		users:    map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
 	}
 	if format == "" && len(fields) > 0 {
 		format = "json"
