@@ -51,11 +51,15 @@ func newUsage(c config.Usage) (*usage.Table, error) {
 	return usage.New(usage.Options{MaxCallers: c.MaxCallers})
 }
 
-// observe hears of every decision. One about a request that is under way, and takes more, is about no other request.
+// observe hears of every decision. One about a request that is under way, and takes more, is about no other request: it
+// is written down for those who decide it again.
 func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	if r.UnderWay {
 		if p.usage != nil {
 			p.days.Observe(r, d)
+		}
+		if log := p.decisions.get(); log != nil {
+			log.Observe(r, d)
 		}
 		if t := p.traces.get(); t != nil {
 			t.Observe(r, d)

@@ -127,8 +127,12 @@ func New(o Options) (*Log, error) {
 	return &Log{o: o, drawn: uint64(math.Ldexp(o.Admitted, 63)), queue: make(chan any, 2*o.PerSecond)}, nil
 }
 
-// Observe notes a decision. It fits headgate.Options.Observe.
+// Observe notes a decision. It fits headgate.Options.Observe. One that took more for a request that is served already
+// is noted as Settled has it.
 func (l *Log) Observe(r *headgate.Request, d *headgate.Decision) {
+	if r.UnderWay && l.o.Admitted < 1 {
+		return
+	}
 	if d.Allowed && !shadowed(d) && rand.Uint64()>>1 >= l.drawn {
 		return
 	}
