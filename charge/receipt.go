@@ -336,11 +336,15 @@ func (pl *Planner) settle(ctx context.Context, buckets bucket.Store, r *Receipt,
 	return r.uncharged, errors.Join(failed...)
 }
 
-// giveBack gives a place back that several processes know of. It may be asked for again.
+// giveBack gives a place back that several processes know of. It may be asked for again. The receipt is not locked
+// while the message is under way: whoever renews other places looks at it meanwhile, and finds that its request ended.
 func giveBack(ctx context.Context, buckets bucket.Store, r *Receipt, it *item, now int64) error {
-	r.change[0] = bucket.Change{Key: it.key, Tag: it.tag, Reach: it.reach, Shape: it.shape, Place: it.place,
-		Units: -it.units, Charged: it.since}
-	err := buckets.Correct(ctx, now, r.change[:], r.moved[:])
+	changes := []bucket.Change{{Key: it.key, Tag: it.tag, Reach: it.reach, Shape: it.shape, Place: it.place,
+		Units: -it.units, Charged: it.since}}
+	it.corrected = true
+	r.mu.Unlock()
+	err := buckets.Correct(ctx, now, changes, make([]int64, 1))
+	r.mu.Lock()
 	it.corrected = err == nil
 	return err
 }
