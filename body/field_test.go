@@ -63,6 +63,9 @@ func textAgrees(t *testing.T, text []byte) bool {
 		return false
 	}
 	for _, model := range []any{loose.Model, strict["model"]} {
+		if _, number := model.(float64); number && got == "" {
+			continue // as 1.0 is, which nobody calls a model by
+		}
 		if read := asText(model); read != got && len(read) <= body.MostText {
 			t.Errorf("ReadText(%.200q) = %q, and a server reads %q", text, got, read)
 		}

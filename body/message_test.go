@@ -93,6 +93,9 @@ func messageAgrees(t *testing.T, text []byte) bool {
 		if text := asText(read.method); text != m.Method {
 			t.Errorf("ReadMessage(%.200q) = %q, and a server reads %q", text, m.Method, text)
 		}
+		if _, number := read.name.(float64); number && m.Name == "" {
+			continue // as 1.0 is, which no tool is called by
+		}
 		if text := asText(read.name); text != m.Name && len(text) <= body.MostMethod {
 			t.Errorf("ReadMessage(%.200q) names %q, and a server reads %q", text, m.Name, text)
 		}
