@@ -3,6 +3,7 @@ package headgate
 import (
 	"time"
 
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
@@ -135,6 +136,10 @@ type Verdict struct {
 	// on; on one whose credential says its tier, about those of larger tiers.
 	Earlier bool
 
+	// Scored says that the rule is one of a tier by whose rules the principal pays as well, because of its
+	// score (Options.Scores).
+	Scored bool
+
 	// Shadow rules count like any other and never deny. A rule that is enforced
 	// for a share of its subjects is in shadow for the others.
 	Shadow bool
@@ -233,8 +238,14 @@ type Decision struct {
 	// same, because its rule says so.
 	Lost bool
 
+	// Score is what Principal did of late, before this request. Only with Options.Scores, and once somebody
+	// is identified.
+	Score anomaly.Score
+
 	// Stages is how long the decision took, if Options.Time asked for it.
 	Stages *Stages
+
+	caller anomaly.Caller // Principal, where callers are scored: it is a hash, which takes as long as counting
 
 	set       *policy.Set
 	endpoints *endpoint.Table // which Endpoint is of
@@ -311,7 +322,7 @@ func (d *Decision) settle(p *charge.Plan, allowed bool) {
 			continue
 		}
 		v.Rule, v.Level, v.Principal = c.Rule, c.Level, c.Principal
-		v.Unparsable, v.Earlier = c.Kind == charge.Unreadable, c.Kind.Guards()
+		v.Unparsable, v.Earlier, v.Scored = c.Kind == charge.Unreadable, c.Kind.Guards(), c.Scored
 		v.Shadow, v.Outcome = p.Takes[c.Place].Shadow, p.Outs[c.Place]
 		if part := p.Takes[c.Place].Lowered.Part(); part < rate.Whole {
 			v.Lowered = uint16(part)

@@ -58,12 +58,13 @@ var allowed = map[string][]string{
 	"reservation": {"charge", "key", "rate"},
 	"slot":        {"key"},              // when who was refused may come again
 	"adaptive":    {"endpoint", "rate"}, // by how much rates are lowered while the API behind is slow
+	"anomaly":     {"identity", "key"},  // who behaves unlike others, by what it did of late
 	"penalty":     {"key"},              // who was denied again and again, and is blocked for a time
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
-	"": {"adaptive", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
+	"": {"adaptive", "anomaly", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
 		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},
-	"internal/waiters": {"identity"},                                                       // who may wait
-	"inspect":          {"", "bucket", "charge", "endpoint", "identity", "policy", "rate"}, // what people see of it
+	"internal/waiters": {"identity"},                                                                  // who may wait
+	"inspect":          {"", "anomaly", "bucket", "charge", "endpoint", "identity", "policy", "rate"}, // what people see of it
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem", "rate"},
 	"internal/sfv":     {}, // Lists of RFC 9651

@@ -55,6 +55,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
@@ -97,6 +98,9 @@ type Limiter struct {
 	penalties *penalty.Table
 
 	adaptive *adaptive.Table // nil: no rate is ever lowered
+
+	scores *anomaly.Table // nil: nobody is scored
+	scored func(*identity.Principal, anomaly.Score)
 
 	renewing atomic.Bool // places of requests under way are renewed from time to time
 
@@ -146,6 +150,8 @@ func New(o Options) (*Limiter, error) {
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,
 		penalties:      o.Penalties,
+		scores:         o.Scores,
+		scored:         o.Scored,
 		waiting:        waiters.New(),
 	}
 	l.terms.Store(o.terms())
@@ -175,7 +181,7 @@ func (l *Limiter) Check(ctx context.Context, r Request) Decision {
 	if l.prepare(ctx, t) {
 		l.consume(ctx, t)
 	}
-	l.tell(t)
+	l.tell(ctx, t)
 	d := t.decision
 	l.end(t)
 	return d

@@ -73,6 +73,9 @@ func (l *Limiter) Plan(p *charge.Plan) error {
 	if p.Identities == nil {
 		p.Identities = l.Identities()
 	}
+	if l.scores != nil {
+		l.score(p)
+	}
 	l.planner.Plan(p)
 	return nil
 }

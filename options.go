@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/charge"
@@ -185,6 +186,15 @@ type Options struct {
 	// Adaptive has endpoints whose rates are lowered while the API behind is slow or fails. Who sends requests on to it
 	// tells the table's endpoints when they are sent and answered; gateway.Options.Exchange does. Nil lowers none.
 	Adaptive *adaptive.Table
+
+	// Scores scores callers by what they do, and has those with a high score pay by the rules of a tier as well
+	// (anomaly.Settings.Tiers): beside those that hold for them anyway, so that a score takes and never gives. Doors
+	// that see answers tell of them by Answered. Nil scores nobody.
+	Scores *anomaly.Table
+
+	// Scored, if set, is told of each caller that has a score, at each of its requests, once that is decided. It must
+	// be quick, and may keep nothing of what it is given. Default nil.
+	Scored func(*identity.Principal, anomaly.Score)
 
 	// MaxAllowances is how many buckets may have an allowance at once (see
 	// Grant). Default 4096, at most 1<<20.

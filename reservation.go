@@ -48,7 +48,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration)
 	if l.prepare(ctx, t) {
 		made = l.reserve(ctx, t, timeout)
 	}
-	l.tell(t)
+	l.tell(ctx, t)
 	return made, t.decision
 }
 
@@ -91,7 +91,7 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 			l.consume(ctx, t)
 		}
 	}
-	l.tell(t)
+	l.tell(ctx, t)
 	wait := t.decision.Wait
 	switch {
 	case wait <= 0:

@@ -26,8 +26,9 @@ type trip struct {
 	standing policy.Standing // of the rules
 	place    identity.Endpoint
 	plan     charge.Plan
-	looks    bool      // nobody acts on the decision
-	lapped   time.Time // when the stage began that runs, if stages are timed
+	refused  identity.Principal // who was refused before anybody was identified, where callers are scored
+	looks    bool               // nobody acts on the decision
+	lapped   time.Time          // when the stage began that runs, if stages are timed
 }
 
 func (l *Limiter) begin(ctx context.Context, r Request) *trip {
@@ -43,13 +44,16 @@ func (l *Limiter) begin(ctx context.Context, r Request) *trip {
 
 // tell tells Options.Observe of a request, but not whose account it tried: that
 // is hashed into the names of buckets by now, and goes nowhere else.
-func (l *Limiter) tell(t *trip) {
+func (l *Limiter) tell(ctx context.Context, t *trip) {
 	t.request.Identifier = ""
+	if l.scores.Settings() != nil {
+		l.noteAsked(ctx, t)
+	}
 	l.observe(&t.request, &t.decision)
 }
 
 func (l *Limiter) end(t *trip) {
-	t.request = Request{} // keeps nobody's headers alive
+	t.request, t.refused = Request{}, identity.Principal{} // keeps nobody's headers alive
 	t.plan.Release()
 	l.trips.Put(t)
 }
@@ -92,20 +96,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		return NoPolicies, false, true
 	}
 	d.set, p.Match, p.Who, p.Identities = p.Set, d.Endpoint, &d.Principal, t.terms.identities
-	evidence := identity.Evidence{
-		Peer:        r.Peer,
-		Header:      direct(r.Header),
-		Method:      r.Method,
-		Target:      r.Target,
-		Reading:     d.endpoints,
-		Proven:      r.Proven,
-		Look:        t.looks,
-		Certificate: r.Certificate,
-		User:        r.User,
-	}
-	if r.Line.Method != "" {
-		evidence.Method, evidence.Target = r.Line.Method, r.Line.Target
-	}
+	evidence := t.evidence()
 	if d.Endpoint.Status == endpoint.Known {
 		t.place = Place(p.Endpoints.Template(d.Endpoint.ID))
 		evidence.Endpoint = &t.place
@@ -129,6 +120,9 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if p.Parts = max(1, r.Parts); p.Parts > 1 {
 		p.Cost = times(p.Cost, p.Parts)
 	}
+	if l.scores != nil {
+		d.Score, d.caller = l.score(p)
+	}
 	ruled := l.planner.Plan(p)
 	if d.Stages != nil {
 		t.lap(&d.Stages.Policy)
@@ -147,6 +141,26 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		t.acceptWait(ctx)
 	}
 	return WithinLimits, true, false
+}
+
+// evidence is what the request shows of its sender.
+func (t *trip) evidence() identity.Evidence {
+	r := &t.request
+	e := identity.Evidence{
+		Peer:        r.Peer,
+		Header:      direct(r.Header),
+		Method:      r.Method,
+		Target:      r.Target,
+		Reading:     t.decision.endpoints,
+		Proven:      r.Proven,
+		Look:        t.looks,
+		Certificate: r.Certificate,
+		User:        r.User,
+	}
+	if r.Line.Method != "" {
+		e.Method, e.Target = r.Line.Method, r.Line.Target
+	}
+	return e
 }
 
 // times is cost·parts, or what no bucket can hold.

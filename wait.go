@@ -22,14 +22,14 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	t := l.begin(ctx, r)
 	defer l.end(t)
 	if !l.prepare(ctx, t) {
-		l.tell(t)
+		l.tell(ctx, t)
 		return t.decision, nil
 	}
 	if t.plan.Waits {
 		defer l.waiting.Leave(l.queue(t))
 	}
 	l.consume(ctx, t)
-	l.tell(t)
+	l.tell(ctx, t)
 	var err error
 	if wait := t.decision.Wait; wait > 0 {
 		err = l.await(ctx, t, wait)

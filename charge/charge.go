@@ -47,7 +47,12 @@ type Request struct {
 	Parts    int64 // requests that it holds, 0 is one
 	UnderWay bool  // it belongs to an exchange that is under way already
 	Further  bool  // and pays more for a request of it that was counted
-	Fallback bool  // Set.Fallback applies as well
+
+	// Also says by the rules of which tier each principal pays besides those that hold for it anyway, "" for none:
+	// that of Who first, those of Others then. Nil is none for anybody.
+	Also []string
+
+	Fallback bool // Set.Fallback applies as well
 }
 
 // Kind says why a bucket is charged.
@@ -84,6 +89,9 @@ type Charge struct {
 	// Joined says that the bucket is one that an earlier principal is charged to
 	// as well. It is asked once, for both.
 	Joined bool
+
+	// Scored says that the rule applies because its principal pays by those of a tier as well (Request.Also).
+	Scored bool
 
 	// Concurrent says that it takes a place among the requests under way, which is given back when the
 	// request is no more.
@@ -223,7 +231,8 @@ func (pl *Planner) Plan(p *Plan) (ruled bool) {
 // the next request.
 func (p *Plan) Release() {
 	clear(p.Others)
-	p.Request = Request{Others: p.Others[:0]}
+	clear(p.Also)
+	p.Request = Request{Others: p.Others[:0], Also: p.Also[:0]}
 	p.Lowered = nil
 	p.caller = subject.Caller{}
 }
@@ -234,12 +243,7 @@ func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool 
 	p.as(principal, who)
 	p.first, p.from = len(p.Charges), len(p.Takes)
 	p.applied = p.Set.ResolveFor(p.applied[:0], p.Wall, p.Match, who.Project, who.Tier, p)
-	if p.UnderWay && p.Set.LimitsConcurrency() || p.Further && p.Set.LimitsRequests() {
-		p.applied = slices.DeleteFunc(p.applied, func(a policy.Applied) bool {
-			terms := p.Set.Terms(a.Rule)
-			return terms.Concurrent && p.UnderWay || terms.PerRequest && p.Further
-		})
-	}
+	p.dropPaid(0)
 	ruled := len(p.applied) > 0 || p.Further
 	if p.Fallback {
 		if rule, ok := p.Set.Fallback(); ok {
@@ -247,12 +251,46 @@ func (pl *Planner) charge(p *Plan, principal int, who *identity.Principal) bool 
 		}
 	}
 	named := len(p.applied)
+	p.addScored()
+	scored := len(p.applied)
 	pl.name(p)
+	for i := named; i < scored; i++ {
+		p.Charges[p.first+i].Scored = true
+	}
 	pl.guard(p, named)
 	if principal > 0 {
 		p.join()
 	}
 	return ruled
+}
+
+// dropPaid takes out of the rules that apply, from one on, those by which a request that is under way has paid.
+func (p *Plan) dropPaid(from int) {
+	if !(p.UnderWay && p.Set.LimitsConcurrency() || p.Further && p.Set.LimitsRequests()) {
+		return
+	}
+	kept := slices.DeleteFunc(p.applied[from:], func(a policy.Applied) bool {
+		terms := p.Set.Terms(a.Rule)
+		return terms.Concurrent && p.UnderWay || terms.PerRequest && p.Further
+	})
+	p.applied = p.applied[:from+len(kept)]
+}
+
+// addScored adds the rules of the tier by which the principal pays besides those that hold for it. They stand in
+// nobody's place, so whoever has a score has less than before and never more: its other buckets go on, and have to
+// have room as well.
+func (p *Plan) addScored() {
+	if len(p.Also) <= p.principal || p.Also[p.principal] == "" {
+		return
+	}
+	from := len(p.applied)
+	p.applied = p.Set.ResolveTier(p.applied, p.Wall, p.Match, p.Also[p.principal], p)
+	own := p.applied[:from]
+	kept := slices.DeleteFunc(p.applied[from:], func(a policy.Applied) bool { // it is in the tier anyway
+		return slices.ContainsFunc(own, func(o policy.Applied) bool { return o.Rule == a.Rule })
+	})
+	p.applied = p.applied[:from+len(kept)]
+	p.dropPaid(from)
 }
 
 // CallerOf is a principal as policy.Set.Access asks for one.

@@ -76,8 +76,12 @@ func (pl *Planner) guardEarlier(p *Plan, named int) {
 	}
 }
 
-// add adds a charge beside the one that g guards.
+// add adds a charge beside the one that g guards, unless its bucket is charged already: by a rule that applies because
+// of a score.
 func (p *Plan) add(g *policy.Guard, c Charge, take bucket.Take) {
+	if sameBucket(p.Takes[p.from:], take.Key) >= 0 {
+		return
+	}
 	c.Applied, c.Principal = p.applied[g.Of], uint8(p.principal)
 	c.Of, c.Place = p.first+g.Of, len(p.Takes)
 	c.most = p.Charges[c.Of].most

@@ -34,7 +34,7 @@ type Receipt struct {
 }
 
 // tenant is one whose rules a request was charged by.
-type tenant struct{ project, tier string }
+type tenant struct{ project, tier, also string }
 
 // item is what was taken from one bucket.
 type item struct {
@@ -72,7 +72,11 @@ func (p *Plan) Receipt(r *Receipt) {
 	r.tenants, r.items, r.uncharged, r.concurrent = r.tenants[:0], r.items[:0], 0, p.Concurrent
 	for n := range 1 + len(p.Others) {
 		who := p.Of(n)
-		r.tenants = append(r.tenants, tenant{who.Project, who.Tier})
+		t := tenant{project: who.Project, tier: who.Tier}
+		if n < len(p.Also) {
+			t.also = p.Also[n]
+		}
+		r.tenants = append(r.tenants, t)
 	}
 	if cap(r.items) < len(p.Takes) {
 		r.items = make([]item, 0, len(p.Takes))
@@ -354,6 +358,9 @@ func rulesOf(dst []policy.Applied, s *Settlement, m endpoint.Match, who tenant) 
 	dst = s.Set.Resolve(dst, s.Wall, m, who.project, who.tier)
 	for _, g := range s.Set.LargerTiers(nil, s.Wall, m, who.project, dst, nil) {
 		dst = append(dst, policy.Applied{Rule: g.Rule, Level: dst[g.Of].Level})
+	}
+	if who.also != "" {
+		dst = s.Set.ResolveTier(dst, s.Wall, m, who.also, nil)
 	}
 	if rule, ok := s.Set.Fallback(); ok { // it may have been charged, whether or not it is in effect now
 		dst = append(dst, rule)

@@ -248,8 +248,27 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveReserved(w, r, target, request, then)
 		return
 	}
-	if x, ok := h.admit(w, r, request); ok {
-		h.pass(w, r, Charged{target, x})
+	// An error says that the client left while it waited; d is denied then.
+	if d, _ := h.lim.Wait(r.Context(), request); h.answer(w, r, request.Target, &d) {
+		h.serve(w, r, Charged{target, h.lim.Exchange(&d)}, &d)
+	}
+}
+
+// serve has a request served that may be, and counts what it is answered for the scores of its callers.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, charged Charged, d *headgate.Decision) {
+	if !h.lim.CountsScores() {
+		h.pass(w, r, charged)
+		return
+	}
+	m := &meter{ResponseWriter: w, cost: -1}
+	h.pass(m, r, charged)
+	h.score(d, m, m.whole())
+}
+
+// score counts an answer for the scores of its callers, if it is the API's.
+func (h *handler) score(d *headgate.Decision, m *meter, whole bool) {
+	if whole {
+		h.lim.Answered(d, m.answered())
 	}
 }
 

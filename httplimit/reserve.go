@@ -62,7 +62,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target s
 	made, d, _ := ask(r.Context(), request, timeout)
 	if !d.Allowed || !then.always && made.Expires.IsZero() {
 		if h.answer(w, r, request.Target, &d) {
-			h.pass(w, r, Charged{target, h.lim.Exchange(&d)})
+			h.serve(w, r, Charged{target, h.lim.Exchange(&d)}, &d)
 		}
 		return
 	}
@@ -77,6 +77,7 @@ func (h *handler) serveReserved(w http.ResponseWriter, r *http.Request, target s
 	served := false
 	defer func() {
 		m.takeField() // what was set after the header was sent
+		h.score(&d, m, served && m.whole() && !m.refused)
 		settle := func() {
 			// Not the request's context: a client that has gone pays too.
 			h.settle(context.WithoutCancel(r.Context()), &then, made, m, served)
@@ -111,7 +112,7 @@ func (h *handler) open(r *http.Request, request headgate.Request, then *afterwar
 // settle tells the limiter what a request cost, and what it was answered.
 func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Reservation, m *meter, served bool) {
 	o, actual := then.reserve, made.Cost
-	whole := served && !m.hijacked && !m.instead && !m.brokeOff()
+	whole := served && m.whole()
 	switch {
 	case m.cost >= 0:
 		actual = m.cost
@@ -204,6 +205,9 @@ func (m *meter) begin(status int) {
 
 // brokeOff reports whether the request was answered without its whole body, which did not come.
 func (m *meter) brokeOff() bool { return m.cutOff || !m.wrote && m.broken.Load() }
+
+// whole reports whether there was an answer of the API, to all of the request.
+func (m *meter) whole() bool { return !m.hijacked && !m.instead && !m.brokeOff() }
 
 // answered is the status that was sent.
 func (m *meter) answered() int {

@@ -53,6 +53,9 @@ type Explanation struct {
 	// Adaptive says by how much rates at the endpoint are lowered; absent where they never are.
 	Adaptive *Adaptive `json:"adaptive,omitempty"`
 
+	// Scores are those of the callers that have one, where callers are scored.
+	Scores []Score `json:"scores,omitempty"`
+
 	// Considered is every place a rule was looked for, in order.
 	Considered []Considered `json:"considered,omitempty"`
 
@@ -133,6 +136,8 @@ type Attempt struct {
 	Tier       string `json:"tier,omitempty"`
 	Principal  string `json:"principal,omitempty"`  // which of Identity.Others uses it; absent if the first does
 	Unparsable bool   `json:"unparsable,omitempty"` // shared by all requests whose identifier cannot be read
+	// the rule applies because of the principal's score, which is in Explanation.Scores
+	Scored bool `json:"scored,omitempty"`
 	// one besides the rule's own: from before the project changed its tier, or Larger
 	Earlier bool `json:"earlier,omitempty"`
 	// whose larger limit counts the request as well, "tier gold" or "everybody"
@@ -283,6 +288,7 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 	if d.Plan.Planned() {
 		x.Class = d.Class.String()
 		x.explainAdaptive(l, d)
+		x.explainScores(l, d)
 		x.explainRules(d)
 		x.explainBuckets(l, d)
 	}
@@ -417,6 +423,7 @@ func (x *Explanation) explainRulesOf(d *headgate.Look, n int, who *identity.Prin
 		}
 		x.Considered = append(x.Considered, one)
 	}
+	x.explainScored(d, n, name)
 	if fallback, ok := p.Set.Fallback(); ok && p.Fallback {
 		rule := p.Set.Rule(fallback.Rule)
 		x.Considered = append(x.Considered, Considered{
@@ -471,7 +478,7 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 	}
 	a := Attempt{
 		Bucket:  bucketOf(&rule, c.Level, v.Shadow, words),
-		Project: rule.Project, Tier: rule.Tier, Unparsable: v.Unparsable, Earlier: v.Earlier,
+		Project: rule.Project, Tier: rule.Tier, Unparsable: v.Unparsable, Earlier: v.Earlier, Scored: c.Scored,
 		Scope: rule.Scope.String(), Unknown: out.Unknown, Algorithm: rule.Algorithm.String(),
 		RetryAfter: out.RetryAfter, Wait: out.Wait,
 		Denies:  !v.Shadow && !out.Allowed,

@@ -160,7 +160,8 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 	for i := range p.Charges {
 		c := &p.Charges[i]
 		rule := p.Set.Rule(c.Rule)
-		if c.Kind.Guards() || c.Level.EveryEndpoint() != every || q.Subject != nil && *q.Subject != rule.Subject {
+		if c.Kind.Guards() || c.Scored || // whose bucket is found by its tier, whatever the score
+			c.Level.EveryEndpoint() != every || q.Subject != nil && *q.Subject != rule.Subject {
 			continue
 		}
 		words := everybodyUnreadable(rule.Subject)

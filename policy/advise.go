@@ -18,10 +18,17 @@ import (
 // everybody's limits, as if they had no tier.
 func (c *review) checkTiers() {
 	s := c.set
-	if len(c.doc.Projects) == 0 || len(c.problems.list.Errors()) > 0 {
+	if len(c.doc.Projects)+len(c.o.ScoreTiers) == 0 || len(c.problems.list.Errors()) > 0 {
 		return // a rule with an error may be the one that names the tier
 	}
 	ruled := c.ruledTiers()
+	for _, tier := range c.o.ScoreTiers {
+		if n := s.tiers.find(tier); n == 0 || !ruled[n] {
+			c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: "anomalies.tiers",
+				Field: "tier", Value: text(named(tier)),
+				Want: "a tier that a rule names; without one nothing follows from the score"}, "")
+		}
+	}
 	first := map[uint32]string{} // of the projects of a tier that no rule names
 	for n := range s.byProject {
 		if tier := s.byProject[n].tier; tier != 0 && !ruled[tier] {
@@ -85,6 +92,9 @@ func (c *advice) memberTiers() []bool {
 	members := make([]bool, c.set.tiers.len()+1)
 	for n := range c.set.byProject {
 		members[c.set.byProject[n].tier] = true // 0 is no tier
+	}
+	for _, tier := range c.o.ScoreTiers {
+		members[c.set.tiers.find(tier)] = true
 	}
 	return members
 }

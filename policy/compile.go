@@ -49,6 +49,10 @@ type CompileOptions struct {
 	// another gets the warning of Unseen.
 	Claims []string
 
+	// ScoreTiers are the tiers whose rules callers pay by as well for what they did
+	// (ResolveTier). One that no rule names is reported.
+	ScoreTiers []string
+
 	// Shared says that the process shares a store of buckets with its like. Without
 	// one, rules of scope strict, lease and sync compile with a warning: they count as
 	// local ones.

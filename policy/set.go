@@ -17,9 +17,9 @@ import (
 type RuleID uint32
 
 // MaxApplied is the most rules that apply to one request: one a subject that
-// is enforced and one that is tried in shadow, as many more from All, and the one
-// of Fallback.
-const MaxApplied = 4*dimensions + 1
+// is enforced and one that is tried in shadow, as many more from All, the one
+// of Fallback, and of a tier besides (ResolveTier) as many again.
+const MaxApplied = 8*dimensions + 1
 
 // Applied is a rule that applies to a request, and the level it was found at.
 type Applied struct {
@@ -182,11 +182,34 @@ func (s *Set) ResolveFor(dst []Applied, now int64, m endpoint.Match, project, ti
 		p, t = s.tenant(project, tier)
 	}
 	s.locateFor(&at, m, p, t)
+	return s.resolve(dst, now, &at, chooser)
+}
+
+// ResolveTier appends the rules that name a tier and hold for a request, of each
+// subject the first as in ResolveFor: for a caller that pays by them besides those
+// that hold for it anyway. Where the tier has no rule there is none.
+func (s *Set) ResolveTier(dst []Applied, now int64, m endpoint.Match, tier string, chooser Chooser) []Applied {
+	t := s.tiers.find(tier)
+	if t == 0 || m.Status != endpoint.Known {
+		return dst
+	}
+	var at [levels]group
+	s.locateFor(&at, m, 0, t)
+	for level := range at {
+		if !Level(level).ofTier() {
+			at[level] = 0
+		}
+	}
+	return s.resolve(dst, now, &at, chooser)
+}
+
+// resolve appends the rules of the groups of each level that apply.
+func (s *Set) resolve(dst []Applied, now int64, at *[levels]group, chooser Chooser) []Applied {
 	// The subjects that have their rule, and those that have one on trial. A
 	// rule in shadow does not end the search: trying a limit must not switch off
 	// the one that holds.
 	var ruled, tried subjectSet
-	for level, g := range &at {
+	for level, g := range at {
 		if Level(level) == LevelAllProject {
 			ruled, tried = 0, 0
 		}
