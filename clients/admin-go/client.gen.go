@@ -45,6 +45,33 @@ func (e ActivityCallersKind) Valid() bool {
 	}
 }
 
+// Defines values for AnomaliesCallersKind.
+const (
+	AnomaliesCallersKindAddress     AnomaliesCallersKind = "address"
+	AnomaliesCallersKindApiKey      AnomaliesCallersKind = "api_key"
+	AnomaliesCallersKindCertificate AnomaliesCallersKind = "certificate"
+	AnomaliesCallersKindToken       AnomaliesCallersKind = "token"
+	AnomaliesCallersKindUser        AnomaliesCallersKind = "user"
+)
+
+// Valid indicates whether the value is a known member of the AnomaliesCallersKind enum.
+func (e AnomaliesCallersKind) Valid() bool {
+	switch e {
+	case AnomaliesCallersKindAddress:
+		return true
+	case AnomaliesCallersKindApiKey:
+		return true
+	case AnomaliesCallersKindCertificate:
+		return true
+	case AnomaliesCallersKindToken:
+		return true
+	case AnomaliesCallersKindUser:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AuditEntryAction.
 const (
 	AuditEntryActionApprove  AuditEntryAction = "approve"
@@ -498,6 +525,33 @@ func (e RuleOnStoreLoss) Valid() bool {
 	}
 }
 
+// Defines values for ScorePartsPart.
+const (
+	Endpoints ScorePartsPart = "endpoints"
+	Errors    ScorePartsPart = "errors"
+	Rate      ScorePartsPart = "rate"
+	Spellings ScorePartsPart = "spellings"
+	Unknown   ScorePartsPart = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the ScorePartsPart enum.
+func (e ScorePartsPart) Valid() bool {
+	switch e {
+	case Endpoints:
+		return true
+	case Errors:
+		return true
+	case Rate:
+		return true
+	case Spellings:
+		return true
+	case Unknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StateFallback.
 const (
 	StateFallbackDeny  StateFallback = "deny"
@@ -743,6 +797,54 @@ type Allowance struct {
 	Tokens int64     `json:"tokens"`
 	Until  time.Time `json:"until"`
 }
+
+// Anomalies defines model for Anomalies.
+type Anomalies struct {
+	At      time.Time `json:"at"`
+	Callers []struct {
+		// Address Address or network, with `reveal`.
+		Address *string `json:"address,omitempty"`
+		From    *Points `json:"from,omitempty"`
+
+		// Hash Names the caller as long as the process runs.
+		Hash string `json:"hash"`
+
+		// Id Of the key, subject, certificate or user; with `reveal`.
+		Id   *string              `json:"id,omitempty"`
+		Kind AnomaliesCallersKind `json:"kind"`
+
+		// Parts What the score is the sum of, all that there is.
+		Parts ScoreParts `json:"parts"`
+
+		// Project With `reveal`.
+		Project *string `json:"project,omitempty"`
+		Score   Points  `json:"score"`
+
+		// Tier By whose rules the caller pays as well, because its score is `from` or more.
+		Tier *string `json:"tier,omitempty"`
+	} `json:"callers"`
+
+	// Counted Callers of whom anything is known.
+	Counted int `json:"counted"`
+
+	// Gateway Name of this gateway, which tells of itself alone.
+	Gateway *string `json:"gateway,omitempty"`
+
+	// Room Callers that there is room for.
+	Room int `json:"room"`
+
+	// Total How many callers there are with a score above 0, of those that are told apart.
+	Total int `json:"total"`
+
+	// Uncounted Requests that count for no score as there was no room for their caller.
+	Uncounted int64 `json:"uncounted"`
+
+	// WindowSeconds By which requests are counted; what counts is up to two of them.
+	WindowSeconds float32 `json:"window_seconds"`
+}
+
+// AnomaliesCallersKind defines model for Anomalies.Callers.Kind.
+type AnomaliesCallersKind string
 
 // AuditEntry defines model for AuditEntry.
 type AuditEntry struct {
@@ -1169,6 +1271,9 @@ type Explanation struct {
 		// Scope How far the bucket reaches: local, split, strict, lease, sync or gossip. Versions to come know more.
 		Scope string `json:"scope"`
 
+		// Scored The rule applies because of the principal's score.
+		Scored *bool `json:"scored,omitempty"`
+
 		// Share What the request's class has of a bucket that classes share; absent if they do not. What remains is told as this class may use it.
 		Share *struct {
 			// As The class whose share that is, if the rule does not name this one.
@@ -1264,9 +1369,24 @@ type Explanation struct {
 	} `json:"penalty,omitempty"`
 
 	// Rules Why the rules cannot be relied on, and what happens to requests; absent if they can.
-	Rules   *string `json:"rules,omitempty"`
-	Status  string  `json:"status"`
-	Target  string  `json:"target"`
+	Rules *string `json:"rules,omitempty"`
+
+	// Scores The scores of the principals that have one, where callers are scored.
+	Scores *[]struct {
+		From *Points `json:"from,omitempty"`
+
+		// Parts What the score is the sum of, all that there is.
+		Parts ScoreParts `json:"parts"`
+
+		// Principal Which of `identity.others` has it; absent if the first principal does.
+		Principal *string `json:"principal,omitempty"`
+		Score     Points  `json:"score"`
+
+		// Tier By whose rules the principal pays as well, because its score is `from` or more.
+		Tier *string `json:"tier,omitempty"`
+	} `json:"scores,omitempty"`
+	Status  string `json:"status"`
+	Target  string `json:"target"`
 	Verdict struct {
 		Allowed      bool    `json:"allowed"`
 		Reason       string  `json:"reason"`
@@ -1594,6 +1714,9 @@ type Plan struct {
 	Number *int64 `json:"number,omitempty"`
 }
 
+// Points defines model for Points.
+type Points = int
+
 // Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
 //
 // Example: high:30,normal:20,low:10
@@ -1874,6 +1997,18 @@ type RuleName struct {
 	Temporary *bool   `json:"temporary,omitempty"`
 	Tier      *string `json:"tier,omitempty"`
 }
+
+// ScoreParts What the score is the sum of, all that there is.
+type ScoreParts = []struct {
+	Part   ScorePartsPart `json:"part"`
+	Points Points         `json:"points"`
+
+	// Why The numbers behind it, for people.
+	Why string `json:"why"`
+}
+
+// ScorePartsPart defines model for ScoreParts.Part.
+type ScorePartsPart string
 
 // Seconds defines model for Seconds.
 type Seconds = int
@@ -2188,6 +2323,15 @@ type GetActivityParams struct {
 type GetActivitySeriesParams struct {
 	// Rule Title of a rule, as `getActivity` lists it. Default: all of them together.
 	Rule *[]string `form:"rule,omitempty" json:"rule,omitempty"`
+}
+
+// GetAnomaliesParams defines parameters for GetAnomalies.
+type GetAnomaliesParams struct {
+	// Limit How many callers are listed at most.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Reveal Show who callers are.
+	Reveal *bool `form:"reveal,omitempty" json:"reveal,omitempty"`
 }
 
 // ListAuditParams defines parameters for ListAudit.
@@ -3152,6 +3296,15 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/activity/series (the `GetActivitySeries` operationId).
 	GetActivitySeries(ctx context.Context, params *GetActivitySeriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetAnomalies The callers with the highest scores, and what they are made of
+	//
+	// Of this gateway alone. A score is how unlike a usual caller one behaves, from 0 to 100: the sum of its parts. It wants
+	// the setting `anomalies.window`. Of callers with a score, 1,024 are told apart, those with the highest. They are named by a hash
+	// that lasts as long as the process; `reveal` shows who they are, to tokens with the role `grant`.
+	//
+	// Corresponds with GET /v1/anomalies (the `GetAnomalies` operationId).
+	GetAnomalies(ctx context.Context, params *GetAnomaliesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListAudit What was done to buckets and to requests for a higher limit, newest first
 	//
 	// Entries are never changed or deleted. Who changed a rule or a tier is in `/v1/versions`, and who asked what of this
@@ -3678,6 +3831,25 @@ func (c *Client) GetActivity(ctx context.Context, params *GetActivityParams, req
 // Corresponds with GET /v1/activity/series (the `GetActivitySeries` operationId).
 func (c *Client) GetActivitySeries(ctx context.Context, params *GetActivitySeriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetActivitySeriesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAnomalies The callers with the highest scores, and what they are made of
+//
+// Of this gateway alone. A score is how unlike a usual caller one behaves, from 0 to 100: the sum of its parts. It wants
+// the setting `anomalies.window`. Of callers with a score, 1,024 are told apart, those with the highest. They are named by a hash
+// that lasts as long as the process; `reveal` shows who they are, to tokens with the role `grant`.
+//
+// Corresponds with GET /v1/anomalies (the `GetAnomalies` operationId).
+func (c *Client) GetAnomalies(ctx context.Context, params *GetAnomaliesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAnomaliesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4920,6 +5092,72 @@ func NewGetActivitySeriesRequest(server string, params *GetActivitySeriesParams)
 		if params.Rule != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "rule", *params.Rule, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetAnomaliesRequest constructs an http.Request for the GetAnomalies method
+func NewGetAnomaliesRequest(server string, params *GetAnomaliesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/anomalies")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reveal != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reveal", *params.Reveal, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -7694,6 +7932,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/activity/series (the `GetActivitySeries` operationId).
 	GetActivitySeriesWithResponse(ctx context.Context, params *GetActivitySeriesParams, reqEditors ...RequestEditorFn) (*GetActivitySeriesResponse, error)
 
+	// GetAnomaliesWithResponse The callers with the highest scores, and what they are made of
+	//
+	// Of this gateway alone. A score is how unlike a usual caller one behaves, from 0 to 100: the sum of its parts. It wants
+	// the setting `anomalies.window`. Of callers with a score, 1,024 are told apart, those with the highest. They are named by a hash
+	// that lasts as long as the process; `reveal` shows who they are, to tokens with the role `grant`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/anomalies (the `GetAnomalies` operationId).
+	GetAnomaliesWithResponse(ctx context.Context, params *GetAnomaliesParams, reqEditors ...RequestEditorFn) (*GetAnomaliesResponse, error)
+
 	// ListAuditWithResponse What was done to buckets and to requests for a higher limit, newest first
 	//
 	// Entries are never changed or deleted. Who changed a rule or a tier is in `/v1/versions`, and who asked what of this
@@ -8411,6 +8660,54 @@ func (r GetActivitySeriesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetActivitySeriesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetAnomaliesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Anomalies
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetAnomaliesResponse) GetJSON200() *Anomalies {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetAnomaliesResponse) GetApplicationproblemJSONDefault() *Problem {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAnomaliesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAnomaliesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAnomaliesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAnomaliesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -10666,6 +10963,23 @@ func (c *ClientWithResponses) GetActivitySeriesWithResponse(ctx context.Context,
 	return ParseGetActivitySeriesResponse(rsp)
 }
 
+// GetAnomaliesWithResponse The callers with the highest scores, and what they are made of
+//
+// Of this gateway alone. A score is how unlike a usual caller one behaves, from 0 to 100: the sum of its parts. It wants
+// the setting `anomalies.window`. Of callers with a score, 1,024 are told apart, those with the highest. They are named by a hash
+// that lasts as long as the process; `reveal` shows who they are, to tokens with the role `grant`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/anomalies (the `GetAnomalies` operationId).
+func (c *ClientWithResponses) GetAnomaliesWithResponse(ctx context.Context, params *GetAnomaliesParams, reqEditors ...RequestEditorFn) (*GetAnomaliesResponse, error) {
+	rsp, err := c.GetAnomalies(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAnomaliesResponse(rsp)
+}
+
 // ListAuditWithResponse What was done to buckets and to requests for a higher limit, newest first
 //
 // Entries are never changed or deleted. Who changed a rule or a tier is in `/v1/versions`, and who asked what of this
@@ -11638,6 +11952,39 @@ func ParseGetActivitySeriesResponse(rsp *http.Response) (*GetActivitySeriesRespo
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Series
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAnomaliesResponse parses an HTTP response from a GetAnomaliesWithResponse call
+func ParseGetAnomaliesResponse(rsp *http.Response) (*GetAnomaliesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAnomaliesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Anomalies
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

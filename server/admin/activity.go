@@ -48,9 +48,13 @@ func (d *Door) activityQuery(r *http.Request) (most int, reveal bool, err error)
 	if d.Activity == nil {
 		return 0, false, errNoActivity
 	}
-	query := r.URL.Query()
+	return listing(r)
+}
+
+// listing reads how many callers somebody wants to see at most, and whether with their names.
+func listing(r *http.Request) (most int, reveal bool, err error) {
 	most = usualActivity
-	if text := query.Get("limit"); text != "" {
+	if text := r.URL.Query().Get("limit"); text != "" {
 		if most, err = strconv.Atoi(text); err != nil || most < 1 || most > mostActivity {
 			return 0, false, fault{invalidRequest, fmt.Errorf("limit is %q, want 1 to %d", asSent(text), mostActivity)}
 		}
@@ -200,12 +204,13 @@ func (d *Door) try(w http.ResponseWriter, r *http.Request) {
 	since, until, part, callers := trial.About()
 	answer(w, http.StatusOK, Tried{
 		Since: since, Until: until, Part: part, Callers: callers, Requests: trial.Requests(), Skipped: trial.Skipped(),
-		Asked: trial.Asked(), InForce: results[0], Tried: results[1:], Notes: notes(list),
+		Asked: trial.Asked(), InForce: results[0], Tried: results[1:],
+		Notes: notes(list, d.Compile().ScoreTiers),
 	})
 }
 
 // notes says what a trial of rules cannot know.
-func notes(list []policy.Rule) []string {
+func notes(list []policy.Rule, scored []string) []string {
 	texts := []string{}
 	for _, r := range list {
 		var text string
@@ -221,7 +226,12 @@ func notes(list []policy.Rule) []string {
 			text = "What callers tried to log in as is not remembered: each address has a bucket of its own, where " +
 				"the rule counts by " + r.SubjectText() + "."
 		}
-		for _, text := range []string{text, uncounted(r)} {
+		unscored := ""
+		if r.Tier != "" && slices.Contains(scored, r.Tier) {
+			unscored = "Scores are not remembered: only those who are in tier " + r.Tier +
+				" anyway meet the rule, and nobody because of a score."
+		}
+		for _, text := range []string{text, uncounted(r), unscored} {
 			if text != "" && !slices.Contains(texts, text) {
 				texts = append(texts, text)
 			}

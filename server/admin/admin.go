@@ -77,6 +77,9 @@ type Options struct {
 	Activity *activity.Table
 	Try      Trier
 
+	// Scored are the callers with the highest scores. Nil means that none is remembered.
+	Scored *activity.Scored
+
 	// Usage counts what callers did, by the day. Nil means that nobody does.
 	Usage *usage.Days
 

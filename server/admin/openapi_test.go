@@ -174,6 +174,7 @@ var samples = []sample{
 	{"getBudgets", "POST", "/v1/budgets", `{"peer":"192.0.2.7"}`, 200, nil},
 	{"getActivity", "GET", "/v1/activity?limit=5&reveal=false", "", 200, nil},
 	{"getActivitySeries", "GET", "/v1/activity/series?rule=default&rule=UNKNOWN", "", 200, nil},
+	{"getAnomalies", "GET", "/v1/anomalies?limit=5&reveal=false", "", 200, nil},
 	{"getUsage", "GET", "/v1/usage?from=2026-11-01&to=2026-11-30&reveal=false", "", 200, nil},
 	{"drawRule", "POST", "/v1/draw", `{"rule":{"endpoint":"default","limit":5,"burst":10}}`, 200, nil},
 	{"tryRules", "POST", "/v1/try",

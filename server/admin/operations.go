@@ -238,6 +238,14 @@ var operations = []operation{
 		serve:  (*Door).activitySeries,
 	},
 	{
+		id:     "getAnomalies",
+		method: "GET",
+		path:   "/v1/anomalies",
+		access: readers,
+		query:  []string{"limit", "reveal"},
+		serve:  (*Door).anomalies,
+	},
+	{
 		id:     "getUsage",
 		method: "GET",
 		path:   "/v1/usage",

@@ -64,6 +64,7 @@ var bodies = map[string]struct {
 	"getBudgets":          {admin.BudgetRequest{}, []any{developers.Report{}}},
 	"getActivity":         {nil, []any{admin.Activity{}}},
 	"getActivitySeries":   {nil, []any{activity.Series{}}},
+	"getAnomalies":        {nil, []any{admin.Anomalies{}}},
 	"getUsage":            {nil, []any{admin.Usage{}}},
 	"drawRule":            {drawn{}, []any{draw.Picture{}}},
 	"tryRules":            {try{}, []any{admin.Tried{}}},

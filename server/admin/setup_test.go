@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
@@ -70,6 +72,27 @@ func document(t testing.TB) *openapi3.T {
 // fileToken is the token of the file.
 const fileToken = "a-token-that-people-chose"
 
+// scoredCallers are callers of whom two have scores: one by its key, and one by its address.
+func scoredCallers() (*anomaly.Table, *activity.Scored) {
+	scores, scored := anomaly.New(0), activity.NewScored(activity.NewNames())
+	scores.Use(&anomaly.Settings{Window: time.Hour, Weights: anomaly.DefaultWeights,
+		Tiers: []anomaly.Tier{{From: 40, Name: "suspect"}}})
+	for _, who := range []identity.Principal{
+		{Kind: identity.APIKey, Project: "acme", ID: "scanner"},
+		{Client: netip.MustParseAddr("192.0.2.99"), Prefix: netip.MustParsePrefix("192.0.2.99/32")},
+		{Kind: identity.APIKey, Project: "acme", ID: "like others"},
+	} {
+		caller, now := scores.Caller(&who), time.Now().UnixNano()
+		scores.Asked(now-int64(time.Hour), caller, anomaly.Request{})
+		for range 40 {
+			scores.Asked(now, caller,
+				anomaly.Request{Unknown: who.ID != "like others", Disguised: who.ID == "scanner"})
+		}
+		scored.Note(&who, scores.Score(now, caller))
+	}
+	return scores, scored
+}
+
 func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	t.Helper()
 	ctx := context.Background()
@@ -106,8 +129,9 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	who, err := identity.New(identity.Options{})
 	must(t, err)
+	scores, scored := scoredCallers()
 	limiter, err := headgate.New(headgate.Options{Endpoints: endpoints, Policies: rules, Buckets: buckets,
-		Identities: who})
+		Identities: who, Scores: scores, Scored: scored.Note})
 	must(t, err)
 	used, err := usage.New(usage.Options{MaxCallers: 10})
 	must(t, err)
@@ -118,8 +142,9 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	must(t, err)
 	s.requests = strings.NewReplacer("{first}", s.file(), "{second}", s.file(), "{key}", key.ID)
 	o := admin.Options{
-		Limiter: limiter, Policies: rules, Database: func(context.Context) (admin.Rules, error) { return db, nil },
-		Compare: database.Compare, Compile: func() policy.CompileOptions { return compile },
+		Limiter: limiter, Policies: rules, Scored: scored,
+		Database: func(context.Context) (admin.Rules, error) { return db, nil },
+		Compare:  database.Compare, Compile: func() policy.CompileOptions { return compile },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "headgate_up 1\n")

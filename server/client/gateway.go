@@ -66,12 +66,33 @@ func (c *Client) Ready(ctx context.Context) (warnings []string, err error) {
 
 // Activity reports what the gateway decided of late, with the names of callers if reveal.
 func (c *Client) Activity(ctx context.Context, most int, reveal bool) (now admin.Activity, err error) {
+	_, err = c.ask(ctx, question{
+		method: http.MethodGet,
+		path:   "/v1/activity",
+		query:  listing(most, reveal),
+		looks:  true,
+	}, &now)
+	return now, err
+}
+
+// Anomalies reports the callers with the highest scores, with their names if reveal.
+func (c *Client) Anomalies(ctx context.Context, most int, reveal bool) (now admin.Anomalies, err error) {
+	_, err = c.ask(ctx, question{
+		method: http.MethodGet,
+		path:   "/v1/anomalies",
+		query:  listing(most, reveal),
+		looks:  true,
+	}, &now)
+	return now, err
+}
+
+// listing asks for so many callers at most, with their names if reveal.
+func listing(most int, reveal bool) url.Values {
 	query := url.Values{"limit": {strconv.Itoa(most)}}
 	if reveal {
 		query.Set("reveal", "true")
 	}
-	_, err = c.ask(ctx, question{method: http.MethodGet, path: "/v1/activity", query: query, looks: true}, &now)
-	return now, err
+	return query
 }
 
 // Usage reports what each caller did on each day from one to another, all that is remembered where they are empty; with

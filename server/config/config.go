@@ -273,6 +273,9 @@ type Config struct {
 	// Activity says how much is remembered of decisions.
 	Activity Activity `yaml:"activity"`
 
+	// Anomalies says how callers are scored by what they do, and what follows. Default nobody is.
+	Anomalies Anomalies `yaml:"anomalies"`
+
 	// Warnings says of what people are told, and where.
 	Warn Warnings `yaml:"warnings"`
 
@@ -364,6 +367,7 @@ func Default() Config {
 		Warn:            Warnings{CallerFill: time.Minute, DeniedFor: 10 * time.Minute, SlowerFor: 5 * time.Minute},
 		Traces:          Traces{OneIn: 1000, PerSecond: 100},
 		DecisionLog:     DecisionLog{PerSecond: 100, MaxSize: 100 << 20, Keep: 5},
+		Anomalies:       defaultAnomalies(),
 		Activity:        Activity{MaxRequests: 1 << 17, MaxCallers: 1 << 11},
 		ShutdownTimeout: 30 * time.Second,
 		Log:             Log{Format: "text", Level: "info"},
@@ -490,6 +494,7 @@ func (c *Config) check(check *checker) {
 	check.developers(c.Developers, c.Usage)
 	check.activity(c.Activity)
 	check.decisionLog(c.DecisionLog)
+	check.anomalies(c.Anomalies)
 	check.warnings(c)
 	check.traces(c.Traces)
 	check.servers(c)

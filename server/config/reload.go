@@ -22,6 +22,7 @@ var reloadable = []string{
 	"upstream", "upstream_timeout", "upstream_client", "upstream_servers", "upstream_tls", "upstream_health",
 	"pass_override_headers", "headers", "settle.header", "settle.bytes_per_token", "settle.timeout",
 	"admin_token_file", "admin_auth", "admin_calls", "developers", "decision_log", "traces", "warnings",
+	"anomalies.window", "anomalies.weights", "anomalies.tiers",
 	"decisions.from", "decisions.grpc_from", "decisions.resp_from", "decisions.spoe_from",
 	"decisions.ratelimit_overrides", "shutdown_timeout", "log.level",
 }

@@ -41,6 +41,7 @@ func (d *Daemon) adminDoor(access admin.Access) (*admin.Door, error) {
 		LimitRequests:  p.requests,
 		Activity:       p.activity,
 		Usage:          p.days,
+		Scored:         p.scored,
 		Try:            d.try,
 		Gateway:        p.name,
 		ActiveWarnings: p.watch.Active,

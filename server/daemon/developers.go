@@ -4,7 +4,9 @@ import (
 	"net/http"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/developers"
@@ -91,6 +93,12 @@ func (p *parts) settled(id reservation.ID, at int64, a headgate.Answer) {
 	if log := p.decisions.get(); log != nil {
 		log.Settled(id, at, a)
 	}
+}
+
+// noteScore notes the score of a caller that asked for something.
+func (p *parts) noteScore(who *identity.Principal, score anomaly.Score) {
+	p.meter.Scored(score)
+	p.scored.Note(who, score)
 }
 
 func (p *parts) reporter() developers.Reporter {

@@ -35,7 +35,8 @@ func Unseen(c config.Config) []policy.Subject {
 // nothing is known of the endpoints.
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
-		BurstPercent: c.BurstPercent, Unseen: Unseen(c), Shared: c.Store.On(), Gossips: c.Gossip.On(),
+		BurstPercent: c.BurstPercent, ScoreTiers: c.Anomalies.TierNames(), Unseen: Unseen(c),
+		Shared: c.Store.On(), Gossips: c.Gossip.On(),
 		Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
 	}
 	if o.Times.SameMoment = c.RetryAfter == "truth"; !o.Times.SameMoment {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
@@ -43,10 +44,12 @@ type parts struct {
 	adminTokens *adminTokens // nil if nobody listens
 	limiter     *headgate.Limiter
 	meter       *metrics.Meter
-	usage       *usage.Table    // nil if nothing is counted
-	days        *usage.Days     // the same, by the day
-	activity    *activity.Table // nil if nothing is remembered
-	names       *activity.Names // of callers, for people
+	scores      *anomaly.Table
+	scored      *activity.Scored // callers with the highest of them
+	usage       *usage.Table     // nil if nothing is counted
+	days        *usage.Days      // the same, by the day
+	activity    *activity.Table  // nil if nothing is remembered
+	names       *activity.Names  // of callers, for people
 	decisions   *part[written]
 	watch       *warnings.Watch
 	hook        *warnings.Hook // where watch tells
@@ -216,6 +219,8 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		}
 		use()
 	}
+	p.scores, p.scored = anomaly.New(c.Anomalies.Callers), activity.NewScored(p.names)
+	p.scores.Use(c.Anomalies.Settings())
 	if p.usage, err = newUsage(c.Usage); err != nil {
 		return nil, err
 	}
@@ -239,6 +244,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Waiters:      func() (waiting, most int) { return p.limiter.Waiters() },
 		WithoutPlace: func() (full, beyondShare, lowerClass uint64) { return p.limiter.WithoutPlace() },
 		Penalties:    func() penalty.Stats { return p.limiter.Penalties() },
+		Scores:       func() (anomaly.Stats, bool) { return p.limiter.Scores() },
 		Rejections:   func() iter.Seq2[identity.Rejection, uint64] { return p.who().Rejections() },
 		Version:      o.Version,
 		Identifiers:  p.identifiers.Faults,
@@ -274,6 +280,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	)
 	options.Adaptive = p.adaptive
 	options.Keys, options.Penalties = p.kept.keys(), p.kept.penalties()
+	options.Scores, options.Scored = p.scores, p.noteScore
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Settled, options.Time = p.observe, p.settled, p.time
 	options.MaxReservations = c.Settle.MaxOutstanding

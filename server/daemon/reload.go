@@ -224,6 +224,7 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	); err != nil {
 		return done, err // ours to mend: both have been checked
 	}
+	p.scores.Use(l.conf.Anomalies.Settings())
 	p.loaded.Store(l)
 	if gate != nil {
 		d.api.Store(&gate)
@@ -329,6 +330,7 @@ func sameRules(a, b *loaded) bool {
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
 		maps.Equal(a.registry.Parts, b.registry.Parts) && slices.Equal(a.registry.Metered, b.registry.Metered) &&
+		slices.Equal(a.compile.ScoreTiers, b.compile.ScoreTiers) &&
 		slices.Equal(
 			a.compile.Unseen,
 			b.compile.Unseen,

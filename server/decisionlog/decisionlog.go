@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/reservation"
@@ -70,6 +71,10 @@ type Entry struct {
 
 	// Reservation is by what the line is found that settles it, which says what it cost in the end.
 	Reservation string `json:"reservation,omitempty"`
+
+	// Score is that of the caller, where callers are scored and it has one above 0, and Points what it is the sum of.
+	Score  int            `json:"score,omitempty"`
+	Points map[string]int `json:"points,omitempty"`
 
 	// Shadow are the rules in shadow that would have denied it.
 	Shadow []string `json:"shadow_denied,omitempty"`
@@ -222,6 +227,14 @@ func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) En
 		}
 	} else if r, ok := d.Access(); ok {
 		e.Rule = r.Title()
+	}
+	if who == &d.Principal && d.Score.Total > 0 {
+		e.Score, e.Points = int(d.Score.Total), map[string]int{}
+		for part, points := range d.Score.Parts {
+			if points > 0 {
+				e.Points[anomaly.Part(part).String()] = int(points)
+			}
+		}
 	}
 	for _, v := range d.Verdicts() {
 		if v.Shadow && !v.Outcome.Allowed {

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"strconv"
+
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -60,6 +62,12 @@ var (
 		"Times that a caller was blocked for a time, because a rule had denied it again and again.")
 	descUncounted = describe("penalties_uncounted_total",
 		"Denials that were not counted towards a penalty, because there was no room for the caller.")
+	descScored = describe("anomalous_callers",
+		"Callers whose score is so much or more, of those that anomalies.tiers names.", "at_least")
+	descCounted  = describe("anomaly_callers", "Callers that are remembered for their scores.")
+	descScores   = describe("anomaly_callers_capacity", "Callers that there is room for.")
+	descUnscored = describe("anomaly_uncounted_total",
+		"Requests that count for nobody's score, because there was no room for the caller.")
 	descSlots   = describe("slots", "Times that refused callers have for themselves.")
 	descSlotted = describe("slots_total",
 		"Times given to callers, by what they are and what became of reserved ones.", "outcome")
@@ -159,6 +167,7 @@ func (g *gauges) write(out series) {
 	penalties := g.options.Penalties()
 	out.count(descPenalties, penalties.Begun)
 	out.count(descUncounted, penalties.Lost)
+	g.tellScores(out)
 	reserved := g.options.Reservations()
 	out.gauge(descOutstanding, float64(reserved.Outstanding))
 	out.gauge(descPlaces, float64(reserved.Capacity))
@@ -251,4 +260,21 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// tellScores tells of callers that are scored.
+func (g *gauges) tellScores(out series) {
+	if g.options.Scores == nil {
+		return
+	}
+	scores, on := g.options.Scores()
+	if !on {
+		return
+	}
+	for from, n := range scores.AtLeast {
+		out.gauge(descScored, float64(n), strconv.Itoa(from))
+	}
+	out.gauge(descCounted, float64(scores.Used))
+	out.gauge(descScores, float64(scores.Callers))
+	out.count(descUnscored, scores.Uncounted)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/identity"
@@ -62,6 +63,9 @@ type Options struct {
 
 	// Penalties tells what was done to callers who were denied again and again.
 	Penalties func() penalty.Stats
+
+	// Scores tells of callers that are scored; false where none is, or nil.
+	Scores func() (s anomaly.Stats, on bool)
 
 	// Waiters tells how many requests wait for their turn, and how many may.
 	Waiters func() (waiting, most int)
@@ -190,6 +194,7 @@ type Meter struct {
 	classes     *prometheus.CounterVec
 	stages      *prometheus.HistogramVec
 	callers     [identity.LoggedIn + 1]prometheus.Counter
+	scores      prometheus.Histogram
 	lost        prometheus.Counter
 	now         func() time.Time
 
@@ -273,6 +278,11 @@ func New(o Options) *Meter {
 			Name: "headgate_stage_seconds", Help: "Time that a stage of a decision took, of one decision in many.",
 			Buckets: stageBuckets,
 		}, []string{"stage"}),
+		scores: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "headgate_anomaly_score",
+			Help:    "Requests of callers that have a score, by the score that they have then.",
+			Buckets: prometheus.LinearBuckets(0, 10, 11),
+		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headgate_unchecked_total",
 			Help: "Requests allowed unchecked because the buckets could not answer and their rules say open.",
@@ -306,7 +316,7 @@ func New(o Options) *Meter {
 	for _, stage := range []string{"endpoint", "identity", "policy", "bucket"} {
 		m.stages.WithLabelValues(stage)
 	}
-	m.registry.MustRegister(callers, m.early, m.classes, m.stages, m.allowed, m.denied, m.shadowed,
+	m.registry.MustRegister(callers, m.scores, m.early, m.classes, m.stages, m.allowed, m.denied, m.shadowed,
 		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
 		sources{&useGauges{meter: m}, &gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet},
 			&revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store},
@@ -405,6 +415,9 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 		}
 	}
 }
+
+// Scored counts a request of a caller that has a score.
+func (m *Meter) Scored(score anomaly.Score) { m.scores.Observe(float64(score.Total)) }
 
 // CameEarly counts a denied request whose caller had been told to come later. It fits activity.Options.Early.
 func (m *Meter) CameEarly(d *headgate.Decision) {

@@ -65,7 +65,7 @@ func (s *session) equip(home, program string) {
 	shim := fmt.Sprintf("#!/bin/bash\ncommand=$1; shift\ncase $command in\n"+
 		"serve) set -- --listen %s --admin %s \"$@\" ;;\n"+
 		"kube) [ $1 = admission ] && { shift; set -- admission --admin %s \"$@\"; } ;;\n"+
-		"explain | reload | ready | activity | usage) set -- --server http://%s \"$@\" ;;\n"+
+		"explain | reload | ready | activity | anomalies | usage) set -- --server http://%s \"$@\" ;;\n"+
 		"bucket) inner=$1; shift; set -- \"$inner\" --server http://%s \"$@\" ;;\nesac\nexec %s \"$command\" \"$@\"\n",
 		s.ports[gateway], s.ports[adminAPI], s.ports[adminAPI], s.ports[adminAPI], s.ports[adminAPI], program)
 	// At a terminal curl draws no progress, and here it would.

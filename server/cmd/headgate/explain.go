@@ -170,6 +170,7 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 	if a := x.Adaptive; a != nil {
 		fmt.Fprintf(w, "\nadaptive %.2f of what the rules say, for answers in %v: %s\n", a.Multiplier, a.SLO, a.Why)
 	}
+	writeScores(w, x.Scores)
 	writeConsidered(w, x.Considered)
 	writeBuckets(w, x, offline)
 	return writeVerdict(w, x)
@@ -264,6 +265,8 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 			rule += ", all " + doubtful(b.Subject)
 		}
 		switch {
+		case b.Scored:
+			rule += ", for its score"
 		case b.Larger != "":
 			rule += ", counted for " + b.Larger
 		case b.Earlier:

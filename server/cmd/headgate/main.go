@@ -94,7 +94,7 @@ completes its commands: "headgate completion --help".`,
 		".InheritedFlags.FlagUsages", "wrapped .InheritedFlags").Replace(root.UsageTemplate()))
 	root.AddCommand(
 		newServe(), newReload(), newReady(), newDoctor(), newConfig(), newRoutes(), newExplain(), newActivity(),
-		newUsage(), newFleet(),
+		newAnomalies(), newUsage(), newFleet(),
 		newPolicy(), newProject(), newBucket(), newBudgets(), newRequest(), newAudit(),
 		newKey(), newToken(), newSecret(), newAdmin(),
 		newAttack(), newReplay(), newConvert(), newSuggest(), newClients(), newEdge(),
