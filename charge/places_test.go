@@ -2,6 +2,8 @@ package charge_test
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,10 +19,19 @@ import (
 // they are given back.
 type slowly struct {
 	bucket.Store
-	renewed, back map[uint32]int // by place
+	mu            sync.Mutex
+	renewed, back map[uint32]int // guarded by mu; by place
+}
+
+// seen is how often which places were renewed and given back.
+func (s *slowly) seen() (renewed, back map[uint32]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.renewed), maps.Clone(s.back)
 }
 
 func (s *slowly) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
+	s.mu.Lock()
 	for _, c := range changes {
 		if c.Renew {
 			s.renewed[c.Place]++
@@ -28,6 +39,7 @@ func (s *slowly) Correct(ctx context.Context, now int64, changes []bucket.Change
 			s.back[c.Place]++
 		}
 	}
+	s.mu.Unlock()
 	if changes[0].Renew {
 		time.Sleep(time.Second)
 	} else {
@@ -44,7 +56,7 @@ func TestAPlaceThatEndsWhileItIsRenewed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store := &slowly{newStore(t), map[uint32]int{}, map[uint32]int{}}
+		store := &slowly{Store: newStore(t), renewed: map[uint32]int{}, back: map[uint32]int{}}
 		b := trial.New(t, []string{"GET /a"}, []policy.Rule{{Endpoint: policy.Default, Limit: 5, Scope: policy.Strict,
 			Per: 30 * time.Second, Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)}},
 			func(o *headgate.Options) { o.Buckets, o.Names, o.Now = store, names, time.Now })
@@ -56,20 +68,21 @@ func TestAPlaceThatEndsWhileItIsRenewed(t *testing.T) {
 				t.Fatalf("request %d is denied: %v", i, d.Reason)
 			}
 		}
-		for len(store.renewed) == 0 {
+		for renewed, _ := store.seen(); len(renewed) == 0; renewed, _ = store.seen() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if _, err := b.Settle(t.Context(), made[0].ID, made[0].Cost); err != nil { // while they are renewed
 			t.Fatal(err)
 		}
 		time.Sleep(11 * time.Second)
-		if len(store.renewed) != 2 || len(store.back) != 1 {
-			t.Fatalf("renewed %v, given back %v, want two and one", store.renewed, store.back)
+		renewed, back := store.seen()
+		if len(renewed) != 2 || len(back) != 1 {
+			t.Fatalf("renewed %v, given back %v, want two and one", renewed, back)
 		}
-		for place, times := range store.back {
-			if times != 2 || store.renewed[place] != 1 {
+		for place, times := range back {
+			if times != 2 || renewed[place] != 1 {
 				t.Errorf("renewed %v, given back %v, want the one that ended given back again and renewed no more",
-					store.renewed, store.back)
+					renewed, back)
 			}
 		}
 		if _, err := b.Settle(t.Context(), made[1].ID, made[1].Cost); err != nil {
