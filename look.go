@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
@@ -239,3 +241,35 @@ func (l *Limiter) Slots() slot.Stats { return l.slots.Stats() }
 
 // Penalties reports what was done to callers who were denied again and again (policy.Rule.Penalty).
 func (l *Limiter) Penalties() penalty.Stats { return l.penalties.Stats() }
+
+// Adaptive is how the endpoint of a decision stands; false if its rates are never lowered.
+func (l *Limiter) Adaptive(d *Decision) (s adaptive.Status, ok bool) {
+	if l.adaptive == nil || d.endpoints == nil {
+		return s, false
+	}
+	at := l.adaptive.At(d.endpoints, d.Endpoint.ID)
+	if at == nil {
+		return s, false
+	}
+	return at.Status(l.clock.Now()), true
+}
+
+// Account is what the score of a caller is made of at this moment, and the tier by whose rules it pays because of that,
+// if any. It is false if nothing is known of the caller, or nobody is scored.
+func (l *Limiter) Account(who *identity.Principal) (a anomaly.Account, because anomaly.Tier, known bool) {
+	settings := l.scores.Settings()
+	if settings == nil {
+		return a, because, false
+	}
+	a, known = l.scores.Account(l.clock.Now(), l.scores.Caller(who))
+	because, _ = settings.TierOf(a.Score, who.Kind != identity.Address)
+	return a, because, known
+}
+
+// Scores reports how many callers are scored, and how; false if none is. It takes milliseconds.
+func (l *Limiter) Scores() (stats anomaly.Stats, on bool) {
+	if l.scores.Settings() == nil {
+		return stats, false
+	}
+	return l.scores.Stats(l.clock.Now()), true
+}

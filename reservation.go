@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/reservation"
 )
 
@@ -344,14 +345,19 @@ func (x *Exchange) Left() {
 	}
 }
 
-// Adaptive is how the endpoint of a decision stands; false if its rates are never lowered.
-func (l *Limiter) Adaptive(d *Decision) (s adaptive.Status, ok bool) {
-	if l.adaptive == nil || d.endpoints == nil {
-		return s, false
+// Answered counts, for the scores of its callers, what the API answered to a request that was allowed, with a status
+// of HTTP (Options.Scores). What did not come from the API is not counted: answers of who decides, such as a 429, say
+// nothing of the caller.
+func (l *Limiter) Answered(d *Decision, status int) {
+	if l.scores.Settings() == nil || !d.Allowed || d.Endpoint.Status != endpoint.Known || status < 200 {
+		return
 	}
-	at := l.adaptive.At(d.endpoints, d.Endpoint.ID)
-	if at == nil {
-		return s, false
+	now := l.clock.Now()
+	l.scores.Answered(now, l.callerOf(d, &d.Principal), status)
+	for i := range d.Others {
+		l.scores.Answered(now, l.scores.Caller(&d.Others[i]), status)
 	}
-	return at.Status(l.clock.Now()), true
 }
+
+// CountsScores reports whether callers are scored, so that Answered does something.
+func (l *Limiter) CountsScores() bool { return l.scores.Settings() != nil }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
@@ -400,5 +401,79 @@ func (t *trip) refuseCredential() {
 		d.Allowed, d.Reason, d.Wait = false, BadCredential, 0
 	case why == identity.LookupFailed, why == identity.TokenFlood:
 		d.Allowed, d.Reason, d.Wait = false, CredentialUnverified, 0
+	}
+}
+
+// score finds out by the rules of which tiers the principals of a plan pay as well, because of their scores, and
+// returns the score of the first.
+func (l *Limiter) score(p *charge.Plan) (first anomaly.Score, who anomaly.Caller) {
+	p.Also = p.Also[:0]
+	settings := l.scores.Settings()
+	if settings == nil {
+		return first, who
+	}
+	for n := range 1 + len(p.Others) {
+		caller := l.scores.Caller(p.Of(n))
+		score := l.scores.Score(p.Now, caller)
+		if n == 0 {
+			first, who = score, caller
+		}
+		tier, _ := settings.TierOf(score, p.Of(n).Kind != identity.Address)
+		p.Also = append(p.Also, tier.Name)
+	}
+	return first, who
+}
+
+// callerOf is the first principal of a decision as scores know it.
+func (l *Limiter) callerOf(d *Decision, who *identity.Principal) anomaly.Caller {
+	if d.caller != (anomaly.Caller{}) {
+		return d.caller
+	}
+	return l.scores.Caller(who) // its rules were not looked for
+}
+
+// noteAsked counts a request for the scores of its callers. Those of one that was refused before anybody was identified
+// are found out now: what there is not is what a scanner asks for.
+func (l *Limiter) noteAsked(ctx context.Context, t *trip) {
+	r, d, p := &t.request, &t.decision, &t.plan
+	asked := anomaly.Request{Parts: r.Parts, Disguised: endpoint.Disguised(r.Target)}
+	switch d.Endpoint.Status {
+	case endpoint.Known:
+		asked.Endpoint = d.endpoints.Number(d.Endpoint.ID)
+	case endpoint.Invalid:
+		asked.Disguised = true
+	case endpoint.UnknownPath:
+		asked.Unknown = true
+	case endpoint.UnknownMethod: // browsers ask by OPTIONS before they ask
+		asked.Unknown = r.Method != http.MethodOptions
+	}
+	switch d.Reason {
+	case NoPolicies, RulesStale, InvalidCost, TooManyCredentials:
+		return // nobody knows, or the door is wrong
+	case UnknownEndpoint, UnknownMethod, InvalidTarget:
+		if r.Message && !endpoint.OfBodies(r.Method) || r.UnderWay {
+			return
+		}
+		p.Now, p.Who = l.clock.Now(), &t.refused
+		t.refused, p.Others = t.terms.identities.ResolveAll(ctx, t.evidence(), p.Others)
+	default:
+		asked.Denied = !d.Allowed
+	}
+	if p.UnderWay { // it is no request, but a message of one
+		return
+	}
+	for n := range 1 + len(p.Others) {
+		who := p.Of(n)
+		caller := l.callerOf(d, who)
+		if n > 0 {
+			caller = l.scores.Caller(who)
+		}
+		l.scores.Asked(p.Now, caller, asked)
+		if l.scored == nil {
+			continue
+		}
+		if score := l.scores.Score(p.Now, caller); score.Known {
+			l.scored(who, score)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package headgate_test
+package anomaly_test
 
 import (
 	"context"
