@@ -63,8 +63,9 @@ var allowed = map[string][]string{
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
 	"": {"adaptive", "anomaly", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
 		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},
-	"internal/waiters": {"identity"},                                                                  // who may wait
-	"inspect":          {"", "anomaly", "bucket", "charge", "endpoint", "identity", "policy", "rate"}, // what people see of it
+	"internal/waiters": {"identity"}, // who may wait
+	// what people see of it
+	"inspect":          {"", "anomaly", "bucket", "charge", "endpoint", "identity", "policy", "rate"},
 	"internal/perrule": {"policy"},
 	"internal/refusal": {"", "identity", "internal/problem", "rate"},
 	"internal/sfv":     {}, // Lists of RFC 9651
