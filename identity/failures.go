@@ -90,7 +90,8 @@ func siteOf(group netip.Prefix, nat64 []nat64) (site netip.Prefix, within bool) 
 		return netip.Prefix{}, false
 	}
 	for _, n := range nat64 {
-		if n.holds(group.Addr()) {
+		// A group that a prefix is part of is around it, and not behind it.
+		if group.Bits() > n.prefix.Bits() && n.holds(group.Addr()) {
 			return netip.Prefix{}, false
 		}
 	}

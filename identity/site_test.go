@@ -22,6 +22,7 @@ func TestSite(t *testing.T) {
 		{"IPv4", identity.Options{}, "192.0.2.33", "192.0.2.33/32"},
 		{"mapped IPv4", identity.Options{}, "::ffff:192.0.2.33", "192.0.2.33/32"},
 		{"well-known NAT64", identity.Options{}, "64:ff9b::192.0.2.33", "64:ff9b::c000:221/128"},
+		{"around the well-known NAT64", identity.Options{}, "64:ff9b:0:0:0:1::1", "64:ff9b::/48"},
 		{"the operator's NAT64", identity.Options{NAT64: prefixes("2001:db8:122:344::/64")},
 			"2001:db8:122:344:c0:2:2100::", "2001:db8:122:344:c0:2:2100:0/104"},
 		{"6to4", identity.Options{}, "2002:c000:221:1::1", "2002:c000:221::/48"},
