@@ -58,8 +58,11 @@ var allowed = map[string][]string{
 	"reservation": {"charge", "key", "rate"},
 	"slot":        {"key"},              // when who was refused may come again
 	"adaptive":    {"endpoint", "rate"}, // by how much rates are lowered while the API behind is slow
-	"anomaly":     {"identity", "key"},  // who behaves unlike others, by what it did of late
-	"penalty":     {"key"},              // who was denied again and again, and is blocked for a time
+	// who behaves unlike others, by what it did of late
+	"anomaly": {"identity", "key", "internal/callers"},
+	// who was denied again and again, and is blocked for a time
+	"penalty":          {"key", "internal/callers"},
+	"internal/callers": {"key"}, // what is kept of each caller, in memory of a fixed size
 	// The buckets that a Limiter has unless it is given others are the one thing that the core makes itself.
 	"": {"adaptive", "anomaly", "endpoint", "identity", "policy", "bucket", "bucket/memory", "charge", "key", "rate",
 		"penalty", "reservation", "slot", "internal/steady", "internal/waiters"},

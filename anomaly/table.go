@@ -2,11 +2,11 @@ package anomaly
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/callers"
 	"github.com/headgate-io/headgate/key"
 )
 
@@ -14,9 +14,6 @@ import (
 const DefaultCallers = 1 << 16
 
 const (
-	shards = 64
-	ways   = 8 // entries of a set, one of which a caller can have
-
 	// forgotten is after how long without a request a caller's usual rate may be forgotten, in nanoseconds.
 	forgotten = 7 * 24 * 3600 * 1e9
 
@@ -38,18 +35,10 @@ type Caller struct {
 // has a verified credential takes the place of an address, the one that was not there for longest.
 type Table struct {
 	keys *key.Hasher
-	sets uint64 // of each shard, a power of two
+	all  *callers.Table[entry]
 
 	settings  atomic.Pointer[Settings] // nil while nothing is counted
 	uncounted atomic.Uint64
-
-	shards [shards]shard
-}
-
-type shard struct {
-	mu      sync.Mutex
-	entries []entry // guarded by mu; nil until somebody is counted
-	_       [32]byte
 }
 
 // entry is a caller. Times are in nanoseconds, of the clock of who asks.
@@ -70,15 +59,11 @@ type entry struct {
 type cell struct{ sent, asked, fresh, unknown, disguised, answers, errors uint32 }
 
 // New returns a Table for so many callers, 0 for DefaultCallers, that counts nothing before Use.
-func New(callers int) *Table {
-	if callers <= 0 {
-		callers = DefaultCallers
+func New(most int) *Table {
+	if most <= 0 {
+		most = DefaultCallers
 	}
-	t := &Table{keys: key.NewHasher(), sets: 1}
-	for t.sets*shards*ways < uint64(callers) {
-		t.sets *= 2
-	}
-	return t
+	return &Table{keys: key.NewHasher(), all: callers.New[entry](most)}
 }
 
 // Use has callers counted by other settings, which are right (Settings.Check), from now on; nil has none counted. What
@@ -115,8 +100,8 @@ func (t *Table) Asked(now int64, c Caller, r Request) {
 	if settings == nil {
 		return
 	}
-	s, set := t.lockMade(c.key)
-	defer s.mu.Unlock()
+	mu, set := t.all.LockMade(c.key)
+	defer mu.Unlock()
 	width := int64(settings.Window)
 	e := find(set, c, now)
 	if e == nil {
@@ -151,8 +136,8 @@ func (t *Table) Answered(now int64, c Caller, status int) {
 	if settings == nil {
 		return
 	}
-	s, set := t.lock(c.key)
-	defer s.mu.Unlock()
+	mu, set := t.all.Lock(c.key)
+	defer mu.Unlock()
 	for i := range set {
 		if e := &set[i]; e.key == c.key {
 			e.turn(now, int64(settings.Window))
@@ -171,8 +156,8 @@ func (t *Table) Score(now int64, c Caller) (score Score) {
 	if settings == nil {
 		return score
 	}
-	s, set := t.lock(c.key)
-	defer s.mu.Unlock()
+	mu, set := t.all.Lock(c.key)
+	defer mu.Unlock()
 	for i := range set {
 		if e := &set[i]; e.key == c.key {
 			e.turn(now, int64(settings.Window))
@@ -189,8 +174,8 @@ func (t *Table) Account(now int64, c Caller) (a Account, known bool) {
 	if settings == nil {
 		return a, false
 	}
-	s, set := t.lock(c.key)
-	defer s.mu.Unlock()
+	mu, set := t.all.Lock(c.key)
+	defer mu.Unlock()
 	for i := range set {
 		if e := &set[i]; e.key == c.key {
 			e.turn(now, int64(settings.Window))
@@ -218,7 +203,7 @@ type Stats struct {
 
 // Stats looks at all callers, which takes milliseconds: for those who ask now and then.
 func (t *Table) Stats(now int64) Stats {
-	stats := Stats{Callers: int(t.sets * shards * ways), Uncounted: t.uncounted.Load(), AtLeast: map[int]int{}}
+	stats := Stats{Callers: t.all.Room(), Uncounted: t.uncounted.Load(), AtLeast: map[int]int{}}
 	settings := t.Settings()
 	if settings == nil {
 		return stats
@@ -227,17 +212,15 @@ func (t *Table) Stats(now int64) Stats {
 	for _, tier := range settings.Tiers {
 		stats.AtLeast[int(tier.From)] = 0
 	}
-	for i := range t.shards {
-		stats.add(&t.shards[i], now, settings)
+	for i := range callers.Shards {
+		t.all.Visit(i, func(entries []entry) { stats.add(entries, now, settings) })
 	}
 	return stats
 }
 
-func (stats *Stats) add(s *shard, now int64, settings *Settings) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.entries {
-		e := &s.entries[i]
+func (stats *Stats) add(entries []entry, now int64, settings *Settings) {
+	for i := range entries {
+		e := &entries[i]
 		if e.key == (key.Key{}) {
 			continue
 		}
@@ -346,27 +329,6 @@ func find(set []entry, c Caller, now int64) *entry {
 		}
 	}
 	return spare
-}
-
-// lock locks the shard of a caller, and returns its set: none while nobody was counted.
-func (t *Table) lock(k key.Key) (*shard, []entry) {
-	s := &t.shards[k.Lo%shards]
-	s.mu.Lock()
-	if s.entries == nil {
-		return s, nil
-	}
-	at := k.Hi & (t.sets - 1) * ways
-	return s, s.entries[at : at+ways]
-}
-
-func (t *Table) lockMade(k key.Key) (*shard, []entry) {
-	s, set := t.lock(k)
-	if set == nil {
-		s.entries = make([]entry, t.sets*ways)
-		s.mu.Unlock()
-		return t.lock(k)
-	}
-	return s, set
 }
 
 // requests turns units into requests.

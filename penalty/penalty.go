@@ -17,10 +17,10 @@ package penalty
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/callers"
 	"github.com/headgate-io/headgate/key"
 )
 
@@ -43,26 +43,14 @@ type Stats struct {
 	Lost    uint64 // denials that were not counted for want of room
 }
 
-const (
-	shards = 64
-	ways   = 8 // entries of a set, one of which a caller can have
-	cells  = 8 // the last of which is not full: seven are Terms.Within
-)
+const cells = 8 // the last of which is not full: seven are Terms.Within
 
 // Table is the callers that were denied. It is safe for concurrent use.
 type Table struct {
-	sets uint64 // of each shard, a power of two
+	all *callers.Table[entry]
 
 	begun, lost atomic.Uint64
-	used        atomic.Bool
-
-	shards [shards]shard
-}
-
-type shard struct {
-	mu      sync.Mutex
-	entries []entry // guarded by mu; nil until somebody is denied
-	_       [32]byte
+	used        atomic.Bool // somebody was denied
 }
 
 // entry is a caller: 64 bytes. Times are in nanoseconds, of the clock of who asks.
@@ -76,15 +64,11 @@ type entry struct {
 }
 
 // New returns a Table for so many callers, 0 for DefaultCallers.
-func New(callers int) *Table {
-	if callers <= 0 {
-		callers = DefaultCallers
+func New(most int) *Table {
+	if most <= 0 {
+		most = DefaultCallers
 	}
-	sets := uint64(1)
-	for sets*shards*ways < uint64(callers) {
-		sets *= 2
-	}
-	return &Table{sets: sets}
+	return &Table{all: callers.New[entry](most)}
 }
 
 // Until reports until when a caller is blocked, in Unix nanoseconds, if it is. Terms are those in force: what a
@@ -93,8 +77,8 @@ func (t *Table) Until(now int64, k key.Key, terms *Terms) (until int64, blocked 
 	if !t.used.Load() {
 		return 0, false
 	}
-	s, set := t.lock(k)
-	defer s.mu.Unlock()
+	mu, set := t.all.Lock(k)
+	defer mu.Unlock()
 	for i := range set {
 		if set[i].key == k {
 			return set[i].blocks(now, terms)
@@ -113,8 +97,8 @@ func (e *entry) blocks(now int64, terms *Terms) (until int64, blocked bool) {
 // Denied counts a denial, and reports until when the caller is blocked by it, if it is.
 func (t *Table) Denied(now int64, k key.Key, terms *Terms) (until int64, blocked bool) {
 	t.used.Store(true)
-	s, set := t.lockMade(k)
-	defer s.mu.Unlock()
+	mu, set := t.all.LockMade(k)
+	defer mu.Unlock()
 	e := find(set, k, now)
 	if e == nil {
 		t.lost.Add(1)
@@ -198,8 +182,8 @@ func (t *Table) Forget(k key.Key) {
 	if !t.used.Load() {
 		return
 	}
-	s, set := t.lock(k)
-	defer s.mu.Unlock()
+	mu, set := t.all.Lock(k)
+	defer mu.Unlock()
 	for i := range set {
 		if set[i].key == k {
 			set[i] = entry{}
@@ -207,28 +191,7 @@ func (t *Table) Forget(k key.Key) {
 	}
 }
 
-// lock locks the shard of a caller, and returns its set: none while nobody was denied.
-func (t *Table) lock(k key.Key) (*shard, []entry) {
-	s := &t.shards[k.Lo%shards]
-	s.mu.Lock()
-	if s.entries == nil {
-		return s, nil
-	}
-	at := k.Hi & (t.sets - 1) * ways
-	return s, s.entries[at : at+ways]
-}
-
-func (t *Table) lockMade(k key.Key) (*shard, []entry) {
-	s, set := t.lock(k)
-	if set == nil {
-		s.entries = make([]entry, t.sets*ways)
-		s.mu.Unlock()
-		return t.lock(k)
-	}
-	return s, set
-}
-
 // Stats reports what a Table did.
 func (t *Table) Stats() Stats {
-	return Stats{Callers: int(t.sets * shards * ways), Begun: t.begun.Load(), Lost: t.lost.Load()}
+	return Stats{Callers: t.all.Room(), Begun: t.begun.Load(), Lost: t.lost.Load()}
 }

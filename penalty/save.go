@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/headgate-io/headgate/internal/callers"
 	"github.com/headgate-io/headgate/key"
 )
 
@@ -34,16 +35,15 @@ func (t *Table) Save(w io.Writer, now int64) (size int64, err error) {
 	if !t.used.Load() {
 		return 0, nil
 	}
-	for i := range t.shards {
+	for i := range callers.Shards {
 		var rows []saved
-		s := &t.shards[i]
-		s.mu.Lock()
-		for n := range s.entries {
-			if e := &s.entries[n]; e.key != (key.Key{}) && now < e.over() {
-				rows = append(rows, saved{e.key.Hi, e.key.Lo, e.width, e.newest, e.counts, e.since, e.length})
+		t.all.Visit(i, func(entries []entry) {
+			for n := range entries {
+				if e := &entries[n]; e.key != (key.Key{}) && now < e.over() {
+					rows = append(rows, saved{e.key.Hi, e.key.Lo, e.width, e.newest, e.counts, e.since, e.length})
+				}
 			}
-		}
-		s.mu.Unlock()
+		})
 		if err := binary.Write(w, binary.LittleEndian, rows); err != nil {
 			return size, err
 		}
@@ -68,7 +68,7 @@ func (t *Table) Load(r io.Reader) error {
 		}
 		t.used.Store(true)
 		k := key.Key{Hi: row.Hi, Lo: row.Lo}
-		s, set := t.lockMade(k)
+		mu, set := t.all.LockMade(k)
 		if e := find(set, k, math.MinInt64); e != nil && e.key == (key.Key{}) {
 			*e = entry{
 				key:    k,
@@ -79,6 +79,6 @@ func (t *Table) Load(r io.Reader) error {
 				length: row.Length,
 			}
 		}
-		s.mu.Unlock()
+		mu.Unlock()
 	}
 }
