@@ -123,6 +123,9 @@ func (l Log) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed 
 	*o = Outcome{Allowed: allowed, Never: !allowed && (units < 0 || units > sh.Capacity)}
 	moved := l.roll(now, sh)
 	used := moved.used()
+	if now < moved.Stamp {
+		o.Later = time.Duration(subSaturating(moved.Stamp, now))
+	}
 	o.Remaining = max(0, sh.Capacity-used)
 	o.ResetAfter = moved.after(now, moved.releases(sh, used))
 	if !allowed && !o.Never {

@@ -55,7 +55,7 @@ type item struct {
 	moved int64 // of Earlier, when the project had moved last
 
 	concurrent bool  // units are a place among the requests under way
-	since      int64 // and it counts since then, in Unix nanoseconds
+	since      int64 // when it was counted, or was counted anew, in Unix nanoseconds
 	lost       bool  // or it counts no more: others may have it, so it is not given back, but taken anew if one is free
 
 	counts *policy.Statuses // the answers that the rule counts, nil for all: as it was when the request came
@@ -95,7 +95,7 @@ func (p *Plan) Receipt(r *Receipt) {
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
 			key: take.Key, tag: take.Tag, reach: take.Reach, place: take.Place, shape: take.Shape, units: units,
 			moved: c.moved, cost: take.Cost, fixed: c.most > 0, sure: c.Kind == Sure,
-			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now,
+			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now + int64(out.Later),
 		})
 	}
 }
@@ -437,7 +437,7 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			return c, true
 		}
 		back := it.shape.UnitsSaturating(it.cost - actual)
-		c.Units, c.Charged = -bucket.Unspent(it.shape, c.Shape, it.units, back, at, s.Now), r.at
+		c.Units, c.Charged = -bucket.Unspent(it.shape, c.Shape, it.units, back, at, s.Now), it.since
 		c.Left = bucket.Unspent(it.shape, c.Shape, it.units, it.units, at, s.Now)
 		if changedTwice(&terms, r.at) || !c.Shape.Algorithm.Drains() && c.Since > r.at {
 			c.Units = 0 // it may have been another limit in between

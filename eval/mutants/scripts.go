@@ -84,7 +84,7 @@ var inScoped = []Mutant{
 		Old: "	inRow   = 5\n", New: "	inRow   = 1\n",
 		Why: "one late answer switches limits off"},
 	{Name: "bucket/scoped: a denial is remembered too long", File: "bucket/scoped/denial.go",
-		Old: "now + min(int64(o.RetryAfter), most)", New: "now + int64(time.Hour)",
+		Old: "now + min(int64(o.RetryAfter), most)", New: "now + max(int64(time.Hour), most)",
 		Why: "who waits as it was told is denied"},
 	{Name: "bucket/scoped: who joins others begins full", File: "bucket/scoped/split.go",
 		Old: "s.view.Store(&view{counts: []count{{k, o.Began}}, first: rate.Past{Spent: true}})",
