@@ -280,7 +280,7 @@ func TestManyCallersAreSampled(t *testing.T) {
 	for range 200 {
 		for range 2000 {
 			caller, took := random.Uint64N(1000), 20*time.Millisecond
-			if caller < 300 {
+			if caller < 200 { // of 64, chance makes that more than half in one window of three billion
 				took = time.Second
 			}
 			b.Sent(b.now, caller)
@@ -289,8 +289,8 @@ func TestManyCallersAreSampled(t *testing.T) {
 		b.now += second
 	}
 	if s := b.Status(b.now); s.Multiplier != adaptive.Whole || s.Voices.Callers != adaptive.MaxCallers ||
-		s.Voices.Late < 8 || s.Voices.Late > 32 {
-		t.Errorf("3 of 10 of a thousand callers are slow: %+v", s)
+		s.Voices.Late < 2 || s.Voices.Late > 32 {
+		t.Errorf("2 of 10 of a thousand callers are slow: %+v", s)
 	}
 }
 

@@ -22,7 +22,8 @@ func TestLog(t *testing.T) {
 		{26*second - 1, 4, bucket.Outcome{RetryAfter: 1, ResetAfter: 5*second + 1}},
 		{26*second - 1, 5, bucket.Outcome{RetryAfter: 5*second + 1, ResetAfter: 5*second + 1}},
 		{26 * second, 4, bucket.Outcome{Allowed: true, ResetAfter: 26 * second}},
-		{10 * second, 1, bucket.Outcome{RetryAfter: 21 * second, ResetAfter: 42 * second, Later: 16 * second}}, // the clock was set back
+		// the clock was set back
+		{10 * second, 1, bucket.Outcome{RetryAfter: 21 * second, ResetAfter: 42 * second, Later: 16 * second}},
 		{30 * second, 0, bucket.Outcome{Allowed: true, ResetAfter: 22 * second}},
 		{30 * second, 11, bucket.Outcome{Never: true, ResetAfter: 22 * second}},
 		{31 * second, 6, bucket.Outcome{Allowed: true, ResetAfter: 26 * second}},
@@ -159,8 +160,8 @@ func FuzzLogNeverPanics(f *testing.F) {
 	})
 }
 
-// TestLaterSaysWhatIsGivenBack: a take whose clock was read before the latest cell began counts in that one, and is given
-// back by the time that its outcome says.
+// TestLaterSaysWhatIsGivenBack: a take whose clock was read before the latest cell began counts in that
+// one, and is given back by the time that its outcome says.
 func TestLaterSaysWhatIsGivenBack(t *testing.T) {
 	sh := compile(t, rate.Limit{Tokens: 10, Per: 25 * time.Second, Burst: 10, Algorithm: rate.SlidingLog})
 	const second = int64(time.Second)
