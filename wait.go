@@ -84,7 +84,7 @@ func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error 
 	t.decision.Allowed, t.decision.Reason = false, Abandoned
 	if buckets, ok := l.buckets.(bucket.Refunder); ok {
 		// What cannot be given back stays taken, which denies somebody later and admits nobody.
-		_ = buckets.Refund(context.WithoutCancel(ctx), l.clock.Now(), t.plan.Now, t.plan.Admitted())
+		_ = t.plan.GiveBack(context.WithoutCancel(ctx), buckets, l.clock.Now())
 	}
 	return ctx.Err()
 }

@@ -105,7 +105,8 @@ type Outcome struct {
 	// Wait is how long a request that was charged to a leaky bucket has to wait before it goes on; 0 for every other.
 	Wait time.Duration
 
-	// Later is by how much later than now a sliding log counts what it is charged, since others came
-	// before whose now was later; 0 for every other. Change.Charged is to name that time.
+	// Later is by how much later than now a window, or a cell of a sliding log, counts what it is
+	// charged, since others came before whose now was later; 0 for every other. Change.Charged and
+	// Refunder.Refund are to be told that time.
 	Later time.Duration
 }

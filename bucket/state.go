@@ -66,7 +66,7 @@ func (s State) Try(now int64, sh *rate.Shape, units int64) (State, bool) {
 // whole take: BenchmarkReport and BenchmarkTake).
 func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed bool) {
 	o.Allowed, o.Unknown = allowed, false
-	o.RetryAfter, o.Wait = 0, 0
+	o.RetryAfter, o.Wait, o.Later = 0, 0, 0
 	o.Never = !allowed && (units < 0 || units > sh.Capacity)
 	if sh.Drain <= 0 {
 		o.Remaining, o.ResetAfter = 0, 0

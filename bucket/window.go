@@ -147,6 +147,9 @@ func (s State) reportWindow(o *Outcome, now int64, sh *rate.Shape, units int64) 
 	used := w.used(now, sh)
 	o.Remaining = max(0, sh.Capacity-used)
 	o.ResetAfter = w.after(now, w.lasts(sh))
+	if now < w.Stamp {
+		o.Later = time.Duration(subSaturating(w.Stamp, now))
+	}
 	if !o.Allowed && !o.Never {
 		o.RetryAfter = w.after(now, w.admits(sh, units))
 	}

@@ -38,7 +38,8 @@ func TestFixedWindow(t *testing.T) {
 		{time.Minute - 1, 1, bucket.Outcome{RetryAfter: 1, ResetAfter: 1}},
 		{time.Minute, 10, bucket.Outcome{Allowed: true, ResetAfter: time.Minute}},
 		// the clock was set back
-		{30 * time.Second, 1, bucket.Outcome{RetryAfter: 90 * time.Second, ResetAfter: 90 * time.Second}},
+		{30 * time.Second, 1, bucket.Outcome{RetryAfter: 90 * time.Second, ResetAfter: 90 * time.Second,
+			Later: 30 * time.Second}},
 		{time.Minute, 0, bucket.Outcome{Allowed: true, ResetAfter: time.Minute}},
 		{time.Minute, 11, bucket.Outcome{Never: true, ResetAfter: time.Minute}},
 		{time.Minute, -1, bucket.Outcome{Never: true, ResetAfter: time.Minute}},
@@ -57,7 +58,7 @@ func TestSlidingWindow(t *testing.T) {
 		{66 * time.Second, 9, bucket.Outcome{RetryAfter: 54 * time.Second, ResetAfter: 114 * time.Second}},
 		{66 * time.Second, 10, bucket.Outcome{RetryAfter: 114 * time.Second, ResetAfter: 114 * time.Second}},
 		{90 * time.Second, 4, bucket.Outcome{Allowed: true, ResetAfter: 90 * time.Second}},
-		// the clock was set back
+		// the clock was set back, within the window
 		{time.Minute, 1, bucket.Outcome{RetryAfter: 36 * time.Second, ResetAfter: 2 * time.Minute}},
 		{96 * time.Second, 1, bucket.Outcome{Allowed: true, ResetAfter: 84 * time.Second}},
 		{2 * time.Minute, 0, bucket.Outcome{Allowed: true, Remaining: 4, ResetAfter: time.Minute}},
@@ -271,4 +272,28 @@ func FuzzWindowNeverPanics(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLaterSaysWhatAWindowGivesBack: a take whose clock was read before the window began counts in that one, and is given
+// back by the time that its outcome says.
+func TestLaterSaysWhatAWindowGivesBack(t *testing.T) {
+	for _, a := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow} {
+		shape := compile(t, rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10, Algorithm: a})
+		const begins = int64(time.Minute)
+		var s bucket.State
+		charged := map[int64]int64{}
+		for _, at := range []int64{begins, begins - 1, begins - 2} { // the first has overtaken the others
+			var o bucket.Outcome
+			if s, o = s.Take(at, shape, 1); !o.Allowed {
+				t.Fatal("a take was denied")
+			}
+			charged[at+int64(o.Later)]++
+		}
+		if charged[begins] != 3 {
+			t.Fatalf("%v: charged at %v, want 3 at %d", a, charged, begins)
+		}
+		if _, o := s.Refund(begins, shape, 3, begins).Take(begins, shape, 10); !o.Allowed {
+			t.Errorf("%v: ten are denied after all were given back", a)
+		}
+	}
 }

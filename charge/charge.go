@@ -5,6 +5,8 @@ package charge
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -616,16 +618,15 @@ func (p *Plan) Together(of int) []bucket.Take {
 	return takes
 }
 
-// Admitted are the takes of an admitted request that were charged: all but those
-// of shadow rules that had no room. It spends p.Takes.
-func (p *Plan) Admitted() []bucket.Take {
-	kept := p.Takes[:0]
+// GiveBack gives back what an admitted request was charged, at now: by all but those of shadow rules that had no room.
+func (p *Plan) GiveBack(ctx context.Context, buckets bucket.Refunder, now int64) error {
+	var failed []error
 	for i := range p.Takes {
-		if p.Outs[i].Allowed {
-			kept = append(kept, p.Takes[i])
+		if out := &p.Outs[i]; out.Allowed {
+			failed = append(failed, buckets.Refund(ctx, now, p.Now+int64(out.Later), p.Takes[i:i+1]))
 		}
 	}
-	return kept
+	return errors.Join(failed...)
 }
 
 // SetCost changes what the request costs.

@@ -120,6 +120,17 @@ func Key(n uint64) key.Key {
 	return key.Key{Hi: rng.Uint64(), Lo: rng.Uint64()}
 }
 
+// Outcomes is room for n of them, in which stands what earlier requests came to: callers use theirs again.
+func Outcomes(n int) []bucket.Outcome {
+	outs := make([]bucket.Outcome, n)
+	for i := range outs {
+		outs[i] = bucket.Outcome{
+			Allowed: i%2 == 0, Never: true, Unknown: true, Remaining: -1, RetryAfter: -2, ResetAfter: -3, Wait: -4, Later: -5,
+		}
+	}
+	return outs
+}
+
 func (s *suite) shape(tokens int64, per time.Duration, burst int64) rate.Shape {
 	s.Helper()
 	return s.compile(rate.Limit{Tokens: tokens, Per: per, Burst: burst})
@@ -158,7 +169,7 @@ func (s *suite) peek(takes ...bucket.Take) (bool, []bucket.Outcome) {
 func (s *suite) ask(how func(context.Context, int64, []bucket.Take, []bucket.Outcome) (bool, error),
 	takes []bucket.Take) (bool, []bucket.Outcome) {
 	s.Helper()
-	outs := make([]bucket.Outcome, len(takes))
+	outs := Outcomes(len(takes))
 	allowed, err := how(context.Background(), start+s.now, takes, outs)
 	if err != nil {
 		s.Fatalf("at %v: %v", time.Duration(s.now), err)

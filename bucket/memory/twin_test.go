@@ -155,7 +155,7 @@ type consumer interface {
 
 func decide(t testing.TB, store consumer, now int64, takes []bucket.Take) (bool, []bucket.Outcome) {
 	t.Helper()
-	outs := make([]bucket.Outcome, len(takes))
+	outs := buckettest.Outcomes(len(takes))
 	allowed, err := store.TryConsume(context.Background(), now, takes, outs)
 	if err != nil {
 		t.Fatal(err)
