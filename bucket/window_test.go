@@ -274,8 +274,8 @@ func FuzzWindowNeverPanics(f *testing.F) {
 	})
 }
 
-// TestLaterSaysWhatAWindowGivesBack: a take whose clock was read before the window began counts in that one, and is given
-// back by the time that its outcome says.
+// TestLaterSaysWhatAWindowGivesBack: a take whose clock was read before the window began counts in that
+// one, and is given back by the time that its outcome says.
 func TestLaterSaysWhatAWindowGivesBack(t *testing.T) {
 	for _, a := range []rate.Algorithm{rate.FixedWindow, rate.SlidingWindow} {
 		shape := compile(t, rate.Limit{Tokens: 10, Per: time.Minute, Burst: 10, Algorithm: a})

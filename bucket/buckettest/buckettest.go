@@ -125,7 +125,8 @@ func Outcomes(n int) []bucket.Outcome {
 	outs := make([]bucket.Outcome, n)
 	for i := range outs {
 		outs[i] = bucket.Outcome{
-			Allowed: i%2 == 0, Never: true, Unknown: true, Remaining: -1, RetryAfter: -2, ResetAfter: -3, Wait: -4, Later: -5,
+			Allowed: i%2 == 0, Never: true, Unknown: true, Remaining: -1,
+			RetryAfter: -2, ResetAfter: -3, Wait: -4, Later: -5,
 		}
 	}
 	return outs
