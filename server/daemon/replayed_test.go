@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
@@ -140,25 +140,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			ask(rng, "192.0.2.1", "", "/v1/items/9")
 		}
 	})
-	r, err := replay.New("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := daemon.Rehearsal(conf, policy.Document{Rules: rules}, r.Clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Use(replay.Rules{Name: "as then", Limiter: limiter})
-	log, err := os.Open(written)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	if err := r.Read(context.Background(), "decisions.log", log); err != nil {
-		t.Fatal(err)
-	}
-	got := r.Report()
-	side := got.Sides[0]
+	got, side, _ := decidedAgain(t, conf, rules, written)
 	if got.Format != "decisions" || got.Unread != 0 || got.Missing != 0 || got.Lines != 6*150+2*60 {
 		t.Errorf(
 			"%d lines as %s, %d unread %v, %d missing; want all of %d",
@@ -183,12 +165,43 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			side.Denied,
 		)
 	}
-	for _, name := range []string{"calls", "how many", "reports", "lists"} {
+	denied(t, side, "calls", "how many", "reports", "lists")
+	for _, rule := range side.Rules {
+		t.Logf("%-10s %4d allowed, %4d denied", rule.Rule, rule.Allowed, rule.Denied)
+	}
+}
+
+// decidedAgain is what comes of a log of decisions under rules, and by which limiter.
+func decidedAgain(t *testing.T, conf config.Config, rules []policy.Rule, written string) (*replay.Report, *replay.Side,
+	*headgate.Limiter) {
+	t.Helper()
+	r, err := replay.New("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := daemon.Rehearsal(conf, policy.Document{Rules: rules}, r.Clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Use(replay.Rules{Name: "as then", Limiter: limiter})
+	log, err := os.Open(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := r.Read(t.Context(), "decisions.log", log); err != nil {
+		t.Fatal(err)
+	}
+	got := r.Report()
+	return got, got.Sides[0], limiter
+}
+
+// denied reports rules that denied nobody.
+func denied(t *testing.T, side *replay.Side, names ...string) {
+	t.Helper()
+	for _, name := range names {
 		if !slices.ContainsFunc(side.Rules, func(r replay.RuleCount) bool { return r.Rule == name && r.Denied > 0 }) {
 			t.Errorf("%q denied nobody: %v", name, side.Rules)
 		}
-	}
-	for _, rule := range side.Rules {
-		t.Logf("%-10s %4d allowed, %4d denied", rule.Rule, rule.Allowed, rule.Denied)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +16,6 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
-	"github.com/headgate-io/headgate/server/daemon"
-	"github.com/headgate-io/headgate/server/replay"
 )
 
 // TestWhatWasSettledIsDecidedAgain: a decision log says what requests cost in the end, so that tokens of models,
@@ -94,34 +91,12 @@ func TestWhatWasSettledIsDecidedAgain(t *testing.T) {
 		}
 		callers.Wait()
 	})
-	r, err := replay.New("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := daemon.Rehearsal(conf, policy.Document{Rules: rules}, r.Clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Use(replay.Rules{Name: "as then", Limiter: limiter})
-	log, err := os.Open(written)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	if err := r.Read(t.Context(), "decisions.log", log); err != nil {
-		t.Fatal(err)
-	}
-	got := r.Report()
-	side := got.Sides[0]
+	got, side, limiter := decidedAgain(t, conf, rules, written)
 	if got.Unread != 0 || got.Missing != 0 || side.Different != 0 || side.Same < 4*60 {
 		t.Errorf("%d decisions as they were and %d otherwise, %d lines not read %v, %d missing; want all as they were",
 			side.Same, side.Different, got.Unread, got.Faults, got.Missing)
 	}
-	for _, name := range []string{"all models", "large", "not found"} {
-		if !slices.ContainsFunc(side.Rules, func(r replay.RuleCount) bool { return r.Rule == name && r.Denied > 0 }) {
-			t.Errorf("%q denied nobody: %v", name, side.Rules)
-		}
-	}
+	denied(t, side, "all models", "large", "not found")
 	if s := limiter.Reservations(); s.Outstanding != 0 {
 		t.Errorf("%d reservations are outstanding, want none", s.Outstanding)
 	}
