@@ -331,17 +331,15 @@ func (a *answer) SetReadDeadline(t time.Time) error {
 // tenth of what it costs to set one, and nearly every answer is sent long before.
 func (a *answer) SetWriteDeadline(t time.Time) error {
 	c := a.c
+	c.unnote()
 	left := time.Until(t)
 	if c.deadline.Load() || !t.IsZero() && left < scanEvery {
-		c.writeBy.Store(0)
 		c.deadline.Store(true)
 		return c.net.SetWriteDeadline(t)
 	}
-	by := int64(0)
 	if !t.IsZero() {
-		by = c.server.tick.Load() + ticks(left)
+		c.writeBy.Store(c.server.tick.Load() + ticks(left))
 	}
-	c.writeBy.Store(by)
 	return nil
 }
 

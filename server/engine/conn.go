@@ -193,7 +193,7 @@ func (s *session) free() {
 // readHead reads until a head is whole, or not plain. It is incomplete if the client left, was too slow, or is not
 // waited for any more, and later if nothing has come for a while.
 func (c *conn) readHead() verdict {
-	for {
+	for asked := false; ; {
 		if c.w-c.r >= c.least {
 			if k := c.phase.Load() & kinds; k == forNext || k == drowsy {
 				c.enter(forHead)
@@ -217,7 +217,8 @@ func (c *conn) readHead() verdict {
 		case n > 0 || err == nil:
 		case c.w == 0 && c.wakes(err, resting):
 			return later
-		case c.w > 0 && c.wakes(err, forNext):
+		case c.w > 0 && !asked && c.wakes(err, drowsy): // it holds a part of a head, and is not asked again
+			asked = true
 		case err == io.EOF && c.w >= c.least && c.leavePhase():
 			return other // for an answer that says so
 		default:
@@ -355,6 +356,14 @@ func (c *conn) look(now, head, idle int64) {
 	}
 }
 
+// unnote forgets the deadline that was noted for the answer. One that was over is set, and is for others to replace.
+func (c *conn) unnote() {
+	if c.writeBy.Load() != 0 && c.writeBy.Swap(0) == notSent {
+		c.server.looked()
+		c.deadline.Store(true)
+	}
+}
+
 // overdue ends a wait, and reports false if it is not the one any more that was seen.
 func (c *conn) overdue(was int64) bool {
 	seen := c.phase.CompareAndSwap(was, overdue)
@@ -417,10 +426,7 @@ func (c *conn) serveOne() (more bool) {
 		}
 		return false
 	}
-	if c.writeBy.Load() != 0 && c.writeBy.Swap(0) == notSent {
-		c.server.looked()
-		c.deadline.Store(true)
-	}
+	c.unnote()
 	if c.deadline.Load() {
 		c.deadline.Store(false)
 		_ = c.net.SetDeadline(time.Time{})

@@ -213,6 +213,61 @@ func TestWriteDeadlinesAreNoted(t *testing.T) {
 	}
 }
 
+// A handler that is late may take more time, as with net/http: the deadline that is over does not hold for its answer,
+// nor for that of the next request.
+func TestWriteDeadlinesAreReplaced(t *testing.T) {
+	var e *Server
+	next := make(chan time.Duration, 1)
+	e, at := started(t, quiet(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := control.SetWriteDeadline(time.Now().Add(4 * scanEvery)); err != nil {
+			t.Error(err)
+		}
+		c := w.(*answer).c
+		e.until(t, "the deadline is over", func() bool { return c.writeBy.Load() == notSent })
+		by := time.Time{}
+		if later := <-next; later > 0 {
+			by = time.Now().Add(later)
+		}
+		if err := control.SetWriteDeadline(by); err != nil {
+			t.Error(err)
+		}
+		echoPath(w, r)
+	})))
+	raw := dialer(t, at)()
+	defer raw.Close()
+	c := &client{raw, bufio.NewReader(raw)}
+	for _, later := range []time.Duration{time.Hour, 0, time.Hour} {
+		next <- later
+		c.send(t, get("/a"))
+		if got := c.path(t); got != "/a" {
+			t.Errorf("%v more: %q, want /a", later, got)
+		}
+	}
+}
+
+// Who has begun a head is asked once for what the wait holds: only so many are between two looks, and others wait too.
+func TestHalfAHeadIsAskedOnce(t *testing.T) {
+	e, at := started(t, quiet(http.HandlerFunc(echoPath)))
+	c := rested(t, e, dialer(t, at))
+	c.send(t, "GE")
+	e.until(t, "it waits for the rest", func() bool { return e.count(resting) == 0 && e.count(drowsy) == 1 })
+	for range 5000 {
+		e.look()
+		e.mu.Lock()
+		wake := e.wake
+		e.mu.Unlock()
+		if wake != mostWake {
+			t.Fatal("it is asked again")
+		}
+		runtime.Gosched()
+	}
+	c.send(t, get("/a")[len("GE"):])
+	if got := c.path(t); got != "/a" {
+		t.Errorf("%q, want /a", got)
+	}
+}
+
 // dialer dials an address.
 func dialer(t *testing.T, at string) func() net.Conn {
 	return func() net.Conn {
