@@ -152,16 +152,17 @@ type carried struct {
 // through it too.
 func carry(conn net.Conn, rw *bufio.ReadWriter, t *tab) (*carried, *bufio.ReadWriter) {
 	c := &carried{Conn: conn, tab: t}
-	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
-	if early = slices.Clone(early); len(early) == 0 {
-		rw.Reader.Reset(c)
-	} else {
-		rw.Reader.Reset(&upload{io.NopCloser(io.MultiReader(bytes.NewReader(early), conn)), t})
-	}
-	rw.Writer.Reset(c)
 	t.mu.Lock()
 	t.open = c
 	t.mu.Unlock()
+	early, _ := rw.Reader.Peek(rw.Reader.Buffered())
+	early = slices.Clone(early)
+	if len(early) > 0 && !t.read(len(early)) {
+		_, early = c.Close(), nil
+	}
+	rw.Reader.Reset(io.MultiReader(bytes.NewReader(early), c))
+	_, _ = rw.Reader.Peek(len(early)) // there are handlers that ask for it by what is buffered, and read conn then
+	rw.Writer.Reset(c)
 	return c, rw
 }
 

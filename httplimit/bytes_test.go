@@ -429,6 +429,43 @@ func TestConnectionsThatAreTakenOverCount(t *testing.T) {
 	}
 }
 
+// What a client sends behind its upgrade without waiting is there for handlers that take what was buffered and go on
+// with the connection, and counts; what its caller has no more for is not.
+func TestEarlyBytesOfConnectionsTakenOver(t *testing.T) {
+	const early = "0123456789"
+	for _, budget := range []int64{1000, 5} {
+		got := make(chan string, 1)
+		s := serveBytes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			buffered, _ := rw.Reader.Peek(rw.Reader.Buffered())
+			all, _ := io.ReadAll(io.MultiReader(bytes.NewReader(buffered), conn))
+			got <- string(all)
+		}), budget, httplimit.Bytes{}, true)
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "GET "+file+" HTTP/1.1\r\nHost: x\r\n\r\n"+early)
+		_, _ = io.WriteString(conn, early)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		want, left := early+early, budget-int64(2*len(early))
+		if budget < int64(len(early)) {
+			want, left = "", budget-1
+		}
+		all := <-got
+		<-s.ended
+		_ = conn.Close()
+		if all != want || s.left(t, "GET") != left {
+			t.Errorf("%q came, and %d tokens of %d are left; want %q and %d", all, s.left(t, "GET"), budget, want, left)
+		}
+	}
+}
+
 func TestBytesNameEveryFault(t *testing.T) {
 	template, err := endpoint.ParseTemplate("GET /v1/files/{name}")
 	if err != nil {
