@@ -466,6 +466,39 @@ func TestEarlyBytesOfConnectionsTakenOver(t *testing.T) {
 	}
 }
 
+// Whoever copies into a connection may be about to write when it is closed, and its request settled: nothing is taken
+// then that nobody would give back.
+func TestNothingIsTakenOnceARequestIsOver(t *testing.T) {
+	for _, cut := range []bool{true, false} {
+		taken := make(chan net.Conn, 1)
+		s := serveBytes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = conn.Close()
+			taken <- conn
+		}), 10_000, httplimit.Bytes{}, cut)
+		if _, _, _, err := s.send("GET", "", nil); err == nil {
+			t.Error("there is an answer")
+		}
+		late := <-taken
+		<-s.ended
+		for range 3 {
+			if n, err := late.Write(make([]byte, 1000)); n != 0 || err == nil {
+				t.Errorf("cut %v: %d bytes were written, %v", cut, n, err)
+			}
+			if n, err := late.Read(make([]byte, 1000)); n != 0 || err == nil {
+				t.Errorf("cut %v: %d bytes were read, %v", cut, n, err)
+			}
+		}
+		if out, left := s.lim.Reservations().Outstanding, s.left(t, "GET"); out != 0 || left != 9999 {
+			t.Errorf("cut %v: %d reservations are outstanding, and %d tokens left; want none, and 9999", cut, out, left)
+		}
+	}
+}
+
 func TestBytesNameEveryFault(t *testing.T) {
 	template, err := endpoint.ParseTemplate("GET /v1/files/{name}")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -227,6 +228,9 @@ func (t *tab) begin(status int, header http.Header) *headgate.Decision {
 func (t *tab) write(p []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.over {
+		return net.ErrClosed
+	}
 	t.Write(p)
 	if t.cuts || t.bytes != nil {
 		if !t.pay() && t.cuts {
