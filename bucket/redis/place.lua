@@ -10,19 +10,25 @@ local function least(now) return (math.floor(now / 10000) + 1) * 4096 end
 -- score is that of a place that is taken for so many seconds at a time.
 local function score(now, seconds) return least(now) + seconds * 100 * 4096 + seconds end
 
--- taken is how many places are at a time.
-local function taken(bucket, now)
-  local n = redis.pcall('ZCOUNT', bucket, least(now), '+inf')
-  return type(n) == 'table' and 0 or n
+-- ask is what a command says of a bucket, or nil if that is no set of places but somebody else's. Any other error ends the script: what may not be
+-- asked, by a user who lacks the command, must not pass for empty.
+local function ask(...)
+  local said = redis.pcall(...)
+  if type(said) ~= 'table' or not said.err then return said end
+  if string.find(said.err, 'WRONGTYPE', 1, true) then return nil end
+  return redis.call(...)
 end
+
+-- taken is how many places are at a time.
+local function taken(bucket, now) return ask('ZCOUNT', bucket, least(now), '+inf') or 0 end
 
 -- ahead says that a place was taken before the clock was set back by more than a second.
 local function ahead(of, now) return of > score(now, of % 4096 + 1) end
 
 -- latest is the highest score, of places that are kept for no longer than they were taken for. What is no set of them is somebody else's, and is dropped.
 local function latest(bucket, now)
-  local first = redis.pcall('ZREVRANGE', bucket, 0, 0, 'WITHSCORES')
-  if first.err then
+  local first = ask('ZREVRANGE', bucket, 0, 0, 'WITHSCORES')
+  if not first then
     redis.call('DEL', bucket)
     return 0
   end

@@ -26,11 +26,11 @@ for i = 1, #KEYS do
       found = call('ZREMRANGEBYRANK', bucket, 0, most - 1)
     end
   else
-    local held = redis.pcall('ZSCORE', bucket, place)
-    if type(held) == 'string' then found = tonumber(held) >= least(now) and 1 or 0 end
+    local held = ask('ZSCORE', bucket, place)
+    if held then found = tonumber(held) >= least(now) and 1 or 0 end
     if seconds > 0 then
       occupy(bucket, place, now, seconds, timed)
-    elseif type(held) == 'string' then
+    elseif held then
       call('ZREM', bucket, place)
     end
   end
