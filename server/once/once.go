@@ -21,7 +21,8 @@ import (
 //	a comes again                        used: not after the floor
 //
 // A holder's names are all in one of eight regions, so that whoever floods with names of his own narrows the time
-// of an eighth of the others.
+// of an eighth of the others. Names that say they will be made later have half of a set at most: given up, they would
+// leave a floor that is ahead of the clock, and nothing that is made now could be used until then.
 
 const (
 	ways    = 8
@@ -61,16 +62,16 @@ func New(size int) *Memory {
 
 // Use reports whether name, which says that it was made then, was not used before, and notes that it is now. It always
 // says the same of when it was made. The names of different holders are different names.
-func (m *Memory) Use(holder, name string, made time.Time) bool {
-	return m.look(holder, name, made, true)
+func (m *Memory) Use(holder, name string, made, now time.Time) bool {
+	return m.look(holder, name, made, now, true)
 }
 
 // Used reports the opposite of what Use would, and notes nothing.
-func (m *Memory) Used(holder, name string, made time.Time) bool {
-	return !m.look(holder, name, made, false)
+func (m *Memory) Used(holder, name string, made, now time.Time) bool {
+	return !m.look(holder, name, made, now, false)
 }
 
-func (m *Memory) look(holder, text string, made time.Time, use bool) (fresh bool) {
+func (m *Memory) look(holder, text string, made, now time.Time, use bool) (fresh bool) {
 	b := binary.AppendUvarint(make([]byte, 0, 128), uint64(len(holder))) // so that no two pairs are one text
 	b = append(b, holder...)
 	perRegion := uint64(len(m.sets) / regions)
@@ -78,13 +79,13 @@ func (m *Memory) look(holder, text string, made time.Time, use bool) (fresh bool
 	b = append(b, text...)
 	lo, hi := m.secret.Sum128(b)
 	s := &m.sets[region*perRegion+lo%perRegion]
-	return s.look([2]uint64{hi, lo | 1}, made.UnixNano(), use)
+	return s.look([2]uint64{hi, lo | 1}, made.UnixNano(), now.UnixNano(), use)
 }
 
-func (s *set) look(hash [2]uint64, made int64, use bool) (fresh bool) {
+func (s *set) look(hash [2]uint64, made, now int64, use bool) (fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := 0
+	first, ahead := 0, 0
 	for i := range s.names {
 		n := &s.names[i]
 		if n.hash == hash {
@@ -93,8 +94,11 @@ func (s *set) look(hash [2]uint64, made int64, use bool) (fresh bool) {
 		if n.made < s.names[first].made {
 			first = i
 		}
+		if n.made > now {
+			ahead++
+		}
 	}
-	if made <= s.floor {
+	if made <= s.floor || made > now && ahead >= ways/2 {
 		return false
 	}
 	if use {

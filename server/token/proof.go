@@ -161,8 +161,9 @@ func (p *Proofs) VerifyProof(proof *identity.Proof) identity.Rejection {
 		return identity.ProofUnfit
 	}
 	name = proof.Key + name // IDs are unique for each key alone
+	now := p.now()
 	switch {
-	case p.shown.Used(proof.Holder, name, made):
+	case p.shown.Used(proof.Holder, name, made, now):
 		return identity.ProofReplayed
 	case proof.Spent:
 		return identity.TokenFlood
@@ -171,7 +172,7 @@ func (p *Proofs) VerifyProof(proof *identity.Proof) identity.Rejection {
 	switch {
 	case !s.signed(proof.Text):
 		return identity.ProofRefused
-	case proof.Look || p.shown.Use(proof.Holder, name, made):
+	case proof.Look || p.shown.Use(proof.Holder, name, made, now):
 		return identity.NotRejected
 	}
 	return identity.ProofReplayed // by another request at the same time
