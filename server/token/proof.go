@@ -2,13 +2,16 @@ package token
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -133,12 +136,37 @@ func CheckProofAlgorithms(algorithms []string) error {
 // Origin returns the one spelling of the origin of an API (RFC 6454 section 6.2), or says what is wrong with it.
 func Origin(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
 		u.Path != "" && u.Path != "/" || strings.ContainsAny(text, "?#") {
 		return "", fmt.Errorf("is %q, want https://HOST or https://HOST:PORT, as clients know this API", text)
 	}
-	host := strings.ToLower(u.Host)
-	return u.Scheme + "://" + strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[u.Scheme]), nil
+	host, ok := originHost(u)
+	if !ok {
+		return "", fmt.Errorf("is %q, want one host as clients send it: no wildcards, and names beyond ASCII as xn--…",
+			text)
+	}
+	usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), usual), 10, 16)
+	if err != nil || port == 0 {
+		return "", fmt.Errorf("is %q, want a port of 1 to 65535, or none for %s", text, usual)
+	}
+	if name := strconv.FormatUint(port, 10); name != usual {
+		host += ":" + name
+	}
+	return u.Scheme + "://" + host, nil
+}
+
+// originHost is the one spelling of the host of an origin.
+func originHost(u *url.URL) (string, bool) {
+	host := strings.ToLower(u.Hostname())
+	if strings.HasPrefix(u.Host, "[") {
+		ip, err := netip.ParseAddr(host)
+		return "[" + ip.String() + "]", err == nil && ip.Zone() == ""
+	}
+	other := func(r rune) bool {
+		return ('a' > r || r > 'z') && ('0' > r || r > '9') && r != '.' && r != '-' && r != '_'
+	}
+	return host, host != "" && strings.IndexFunc(host, other) < 0
 }
 
 // VerifyProof says whether a proof holds, and notes that it was shown.

@@ -357,3 +357,21 @@ func BenchmarkVerifyProof(b *testing.B) {
 		})
 	}
 }
+
+func TestOriginHasOneSpelling(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://api.example/": "https://api.example", "HTTPS://API.example:443": "https://api.example",
+		"https://api.example:": "https://api.example", "https://api.example:0443": "https://api.example",
+		"http://api.example:8080": "http://api.example:8080", "https://[0:0::1]:443": "https://[::1]",
+		"https://api.example:80": "https://api.example:80", "https://192.0.2.1": "https://192.0.2.1",
+		"https://api.example.": "https://api.example.", // another host to clients as well
+		// What no client can send, or no proof could be about:
+		"https://*.example": "", "https://bücher.example": "", "https://api.example:65536": "",
+		"https://api.example:0": "", "https://[fe80::1%25eth0]": "", "https://a,b": "", "https://:443": "",
+	} {
+		got, err := token.Origin(text)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("Origin(%q) = %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
