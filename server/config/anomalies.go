@@ -111,7 +111,7 @@ func (c *checker) anomalies(a Anomalies) {
 		at := fmt.Sprintf("anomalies.tiers[%d]", i)
 		c.between(at+".score", int64(t.Score), 1, 100)
 		switch {
-		case t.Score <= before:
+		case i > 0 && t.Score <= before:
 			c.wrong(at+".score", fmt.Sprint(t.Score), fmt.Sprintf("more than %d, that of the tier before", before))
 		case t.Score > most && t.Score <= 100:
 			c.wrong(at+".score", fmt.Sprint(t.Score),

@@ -44,6 +44,8 @@ func TestAnomalies(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), "anomalies."+want)):
 			t.Errorf("%s: %v, want %q", text, err, want)
+		case err != nil && strings.Contains(err.Error(), "more than 0, that of the tier before"):
+			t.Errorf("%s: %v, where no tier is before", text, err)
 		}
 		if settings := c.Anomalies.Settings(); err == nil && settings != nil && settings.Check() != nil {
 			t.Errorf("%s: what is taken makes %v", text, settings.Check())

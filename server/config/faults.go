@@ -169,6 +169,8 @@ func kindOf(t reflect.Type) string {
 		return "true or false"
 	case reflect.String:
 		return "a text"
+	case reflect.Float64:
+		return "a number such as 0.1"
 	}
 	return "a whole number"
 }

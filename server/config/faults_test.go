@@ -19,6 +19,7 @@ func TestReadSaysWhatWouldBeRight(t *testing.T) {
 		"max_waiters: 1.5":                               `line 1: max_waiters is "1.5", want a whole number`,
 		"costs: {GET /a: 1e-3}":                          `line 1: costs[GET /a] is "1e-3", want a whole number`,
 		"ipv6_prefix: 64.0":                              `line 1: ipv6_prefix is "64.0", want a whole number`,
+		"adaptive: [{floor: 10%}]":                       `line 1: adaptive[0].floor is "10%", want a number such as 0.1`,
 		"headers: {ratelimit: perhaps}":                  `line 1: headers.ratelimit is "perhaps", want true or false`,
 		"listen: [a]":                                    `line 1: listen is a list, want a text`,
 		"costs: {POST /v1/a: dear}":                      `line 1: costs[POST /v1/a] is "dear", want a whole number`,

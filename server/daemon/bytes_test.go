@@ -142,7 +142,7 @@ func TestBytesAreCounted(t *testing.T) {
 			if status, _ := send("POST", "/v1/items?size=100000", nil); status != 200 {
 				t.Errorf("%d once the endpoint counts no bytes, want 200", status)
 			}
-			r.fails(t, "metered[0] (POST /nowhere)", func(c *config.Config) {
+			r.fails(t, `bytes[0].endpoints: endpoint is \"POST /nowhere\", want one`, func(c *config.Config) {
 				c.Bytes = []config.ByteCount{{Endpoints: []string{"POST /nowhere"}}}
 			})
 		})

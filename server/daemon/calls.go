@@ -55,12 +55,17 @@ func below(path, at string) bool {
 	return ok && strings.HasPrefix(path, at+"/")
 }
 
-// reached says which endpoints for the bodies of requests no body is for.
+// reached says which endpoints for the bodies of requests no body is for, and which endpoints of mcp there are none.
 func reached(c config.Config, table *endpoint.Table) error {
 	if !c.Gateway() {
 		return nil // who asks says what is a message
 	}
 	var faults []error
+	for n := range c.MCP {
+		if _, err := lookup(table, fmt.Sprintf("mcp[%d]", n), c.MCP[n].Endpoint); err != nil {
+			faults = append(faults, err)
+		}
+	}
 	for _, t := range table.All() {
 		switch method, path, _ := strings.Cut(t.String(), " "); {
 		case method == endpoint.MCP &&

@@ -136,10 +136,11 @@ func Endpoints(c config.Config) (*Registry, error) {
 	reads, err2 := identified(c, table)
 	most, err4 := largest(c, table)
 	adapted, err5 := adapts(c, table)
+	metered, err6 := metered(c, table)
 	return &Registry{
-			operations, table, costs, counts, sockets, streams, reads, most, metered(c, table), adapted, warnings,
+			operations, table, costs, counts, sockets, streams, reads, most, metered, adapted, warnings,
 		},
-		errors.Join(err1, err2, err3, err4, err5, reached(c, table), keyApart(c.Keys, table),
+		errors.Join(err1, err2, err3, err4, err5, err6, reached(c, table), keyApart(c.Keys, table),
 			developersApart(c.Developers.Path, table))
 }
 

@@ -34,3 +34,25 @@ func TestKeysTellNoEndpointsApart(t *testing.T) {
 		}
 	}
 }
+
+// TestEndpointsThatSettingsNameAreThere: what serve would refuse is found with the registry, where doctor looks.
+func TestEndpointsThatSettingsNameAreThere(t *testing.T) {
+	routes := filepath.Join(t.TempDir(), "routes.txt")
+	if err := os.WriteFile(routes, []byte("POST /v1/a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Endpoints(config.Config{
+		Upstream: "http://127.0.0.1:9", Routes: []string{routes}, MCP: []config.MCP{{Endpoint: "POST /b"}},
+		LanguageModels: []config.LanguageModel{{Endpoints: []string{"POST /v1/a", "POST /c"}}},
+		Bytes:          []config.ByteCount{{Endpoints: []string{"UNKNOWN"}}},
+		Adaptive:       []config.Adaptive{{Endpoints: []string{"POST /d"}}},
+	})
+	for _, want := range []string{
+		`mcp[0]: endpoint is "POST /b", want one`, `language_models[0].endpoints: endpoint is "POST /c", want one`,
+		`bytes[0].endpoints: template "UNKNOWN"`, `adaptive[0].endpoints: endpoint is "POST /d", want one`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Endpoints: %v, want %q", err, want)
+		}
+	}
+}

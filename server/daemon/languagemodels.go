@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 
@@ -63,21 +65,26 @@ func (m *models) prepare(c config.Config, table *endpoint.Table) (use func(), er
 	}, nil
 }
 
-// metered are the endpoints that c names there. Those that the registry does not have are a fault for prepare.
-func metered(c config.Config, table *endpoint.Table) (all []endpoint.ID) {
-	var texts []string
-	for _, m := range c.LanguageModels {
-		texts = append(texts, m.Endpoints...)
-	}
-	for _, b := range c.Bytes {
-		texts = append(texts, b.Endpoints...)
-	}
-	for _, text := range texts {
-		if id, err := lookup(table, "", text); err == nil {
+// metered are the endpoints that c names there.
+func metered(c config.Config, table *endpoint.Table) (all []endpoint.ID, err error) {
+	var faults []error
+	find := func(setting string, n int, texts []string) {
+		for _, text := range texts {
+			id, err := lookup(table, fmt.Sprintf("%s[%d].endpoints", setting, n), text)
+			if err != nil {
+				faults = append(faults, err)
+				continue
+			}
 			all = append(all, id)
 		}
 	}
-	return all
+	for n := range c.LanguageModels {
+		find("language_models", n, c.LanguageModels[n].Endpoints)
+	}
+	for n := range c.Bytes {
+		find("bytes", n, c.Bytes[n].Endpoints)
+	}
+	return all, errors.Join(faults...)
 }
 
 // meter is the one that is there for the same settings, or a new one.

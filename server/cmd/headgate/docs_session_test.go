@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -155,6 +156,11 @@ func (s *session) expect(where, command string, want []string, soon bool) {
 	}
 	if !pattern.MatchString(got) {
 		s.t.Errorf("%s: %s\nprints\n%s\nthe page says\n%s", where, command, got, strings.Join(want, "\n"))
+	}
+	for line := range strings.Lines(got) { // which "..." would stand for too
+		if strings.HasPrefix(line, "headgate: unknown ") && !slices.Contains(want, strings.TrimSuffix(line, "\n")) {
+			s.t.Errorf("%s: %s\nprints %s", where, command, line)
+		}
 	}
 }
 
