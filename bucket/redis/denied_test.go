@@ -27,7 +27,9 @@ func TestACommandTakenAwayOpensNothing(t *testing.T) {
 	for _, command := range []string{"get", "set", "del", "zadd", "zcount", "zrevrange", "zremrangebyscore", "zscore"} {
 		for kind, of := range map[string]func(i uint32) bucket.Take{
 			"places": func(i uint32) bucket.Take { return placed(t, n, 3, 30*time.Second, i) },
-			"rates":  func(uint32) bucket.Take { return take(t, n, rate.Limit{Tokens: 3, Per: time.Hour, Burst: 3}, 1) },
+			"rates": func(uint32) bucket.Take {
+				return take(t, n, rate.Limit{Tokens: 3, Per: time.Hour, Burst: 3}, 1)
+			},
 		} {
 			n++
 			passed := 0

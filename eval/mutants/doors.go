@@ -110,7 +110,7 @@ var inDoors = []Mutant{
 		Old: "case c.why == KeyOutOfScope, c.why.Unproven():", New: "case c.why == KeyOutOfScope:",
 		Tests: []string{"./identity"}, Why: "the blocked leave their proofs out, and pass"},
 	{Name: "server/token: a proof is good twice", File: "server/token/proof.go",
-		Old: "case proof.Look || p.shown.Use(proof.Holder, name, made):", New: "default:",
+		Old: "case proof.Look || p.shown.Use(proof.Holder, name, made, now):", New: "default:",
 		Tests: []string{"./server/token"}, Why: "a proof that was seen is worth its token"},
 	{Name: "server/once: what is given up is forgotten", File: "server/once/once.go",
 		Old: "\t\ts.floor = max(s.floor, n.made)\n", New: "", Tests: []string{"./server/once"},

@@ -61,7 +61,7 @@ func TestNothingIsUsedTwice(t *testing.T) {
 		}
 	}
 	if fresh < 800 {
-		t.Errorf("%d of %d names were used, want most of those that were made just then, and half of those ahead of the clock", fresh, len(names))
+		t.Errorf("%d of %d names were used, want most of those that were made just then", fresh, len(names))
 	}
 }
 
