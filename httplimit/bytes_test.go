@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,8 +20,10 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
@@ -495,6 +498,81 @@ func TestNothingIsTakenOnceARequestIsOver(t *testing.T) {
 		}
 		if out, left := s.lim.Reservations().Outstanding, s.left(t, "GET"); out != 0 || left != 9999 {
 			t.Errorf("cut %v: %d reservations are outstanding, and %d tokens left; want none, and 9999", cut, out, left)
+		}
+	}
+}
+
+// away is a store that can be asked so often, and then fails.
+type away struct {
+	bucket.Store
+	left int
+}
+
+func (a *away) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if a.left--; a.left < 0 {
+		return false, errors.New("the store is away")
+	}
+	return a.Store.TryConsume(ctx, now, takes, outs)
+}
+
+// believed believes a token so often.
+type believed struct{ left int }
+
+func (b *believed) Verify(_ context.Context, token string) (identity.Claims, error) {
+	if b.left--; b.left < 0 {
+		return identity.Claims{}, identity.ErrTokenUnfit
+	}
+	return identity.Claims{Subject: token}, nil
+}
+
+// Where the store fails in the middle of a transfer, it is asked once, and not once for each smaller step; and a caller
+// who is believed no more has no more, where such callers are refused.
+func TestTransfersWhoseMoreCannotBeTaken(t *testing.T) {
+	const size, target = 20_000_000, file + "?size=20000000&streamed"
+	own := policy.Rule{Endpoint: "GET /v1/files/{name}", Limit: 1 << 40, Per: time.Hour}
+	open := own
+	open.OnStoreLoss = policy.LossOpen
+	for _, c := range []struct {
+		name  string
+		rule  policy.Rule
+		store int // how often it can be asked
+		token int // how often it is believed
+		cut   bool
+		whole bool
+	}{
+		{"the store fails", own, 40, 1000, true, false},
+		{"the store fails, and what passes is owed", own, 40, 1000, false, true},
+		{"the store fails open", open, 40, 1000, true, true},
+		{"the token expires", own, 1000, 30, true, false},
+		{"the token expires, and what passes is owed", own, 1000, 30, false, true},
+		{"nothing happens", own, 1000, 1000, true, true},
+	} {
+		who, err := identity.New(identity.Options{Tokens: &believed{c.token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &away{left: c.store}
+		b := trial.New(t, []string{own.Endpoint}, []policy.Rule{c.rule}, func(o *headgate.Options) {
+			store.Store = o.Buckets
+			o.Buckets, o.Identities, o.RefuseBadCredentials = store, who, true
+		})
+		meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: b.Table, Metered: []httplimit.Metered{
+			{Endpoint: own.Endpoint, Bytes: &httplimit.Bytes{}, Cut: c.cut}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", target, nil)
+		r.Header.Set("Authorization", "Bearer alice")
+		func() {
+			defer func() { _ = recover() }()
+			httplimit.Handler(b.Limiter, new(files), httplimit.Options{Meters: meters}).ServeHTTP(w, r)
+		}()
+		if n := w.Body.Len(); n < size/20 || (n == size) != c.whole || store.left < -6 {
+			t.Errorf("%s: %d bytes of %d passed, want all: %v; the store was asked %d times more, want 6 at most",
+				c.name, n, size, c.whole, -store.left)
+		}
+		if out := b.Reservations().Outstanding; out != 0 {
+			t.Errorf("%s: %d reservations are outstanding, want none", c.name, out)
 		}
 	}
 }

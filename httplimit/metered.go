@@ -298,7 +298,8 @@ func (t *tab) pay() bool {
 		step = min(step, t.ceiling)
 	}
 	for step = max(need, step); !t.take(step); step = max(need, t.ceiling) {
-		if step == need {
+		why := t.denied.Reason
+		if step == need || why != headgate.OverLimit && why != headgate.CostAboveBurst { // nor is there room for less
 			t.later = 0
 			if !t.cuts {
 				t.later = so + so/4 // it passes all the same, and is owed at the end
