@@ -57,9 +57,9 @@ func (s *Store) answered(now int64, server int, way route, err error) {
 	switch turn {
 	case opened:
 		s.counts.lost.Add(1)
-		s.tell(server, nil)
+		s.tell(server, nil, err)
 	case closed:
-		s.tell(server, over)
+		s.tell(server, over, nil)
 		s.background(func() { s.replay(now, over) })
 	}
 }

@@ -125,6 +125,8 @@ func TestTheEndOfAnOutageTellsOfThatOne(t *testing.T) {
 		Changed: func(one scoped.Server, _ scoped.Status) {
 			if !one.Lost {
 				over = append(over, one)
+			} else if one.Why == nil {
+				t.Error("a server is lost for no reason")
 			}
 		}})
 	at := start

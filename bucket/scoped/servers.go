@@ -25,6 +25,8 @@ type Server struct {
 	// takes admitted by a share of the limit, and takes admitted because their rules say so. 0
 	// while it is lost, and in a Status.
 	Denied, Shared, Opened uint64
+
+	Why error // it was taken for lost, where that is told; nil else
 }
 
 // server is the number of the server that has the bucket of a take.
@@ -53,7 +55,7 @@ func (s *Store) Retire(server int) {
 		return
 	}
 	if over := b.end(); over != nil {
-		s.tell(server, over)
+		s.tell(server, over, nil)
 		s.background(func() { s.replay(s.latest.Load(), over) })
 	}
 }

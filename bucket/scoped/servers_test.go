@@ -86,7 +86,7 @@ func TestDecisionsOverServersOfWhichOneIsLost(t *testing.T) {
 				_, _ = s.TryConsume(context.Background(), start, []bucket.Take{there(99, bucket.LossOpen)},
 					make([]bucket.Outcome, 1))
 			}
-			if got, want := fmt.Sprint(s.Status().Servers), fmt.Sprintf("[{2 true %d 0 0 0}]", start); got != want {
+			if got, want := fmt.Sprint(s.Status().Servers), fmt.Sprintf("[{2 true %d 0 0 0 <nil>}]", start); got != want {
 				t.Fatalf("servers %s, want %s", got, want)
 			}
 			now := start + int64(time.Minute)
@@ -189,7 +189,7 @@ func TestRetire(t *testing.T) {
 	if left := far.left(t, now, of); left != 7 || s.Status().Lost {
 		t.Errorf("%d are left, lost %t, want what is left of 10 after 3, and not", left, s.Status().Lost)
 	}
-	if want := []scoped.Server{{Number: 2, Lost: true, Since: start},
+	if want := []scoped.Server{{Number: 2, Lost: true, Since: start, Why: errGone},
 		{Number: 2, Since: start, Opened: 3}}; fmt.Sprint(told) != fmt.Sprint(want) {
 		t.Errorf("told %+v, want %+v", told, want)
 	}
@@ -224,7 +224,7 @@ func TestTry(t *testing.T) {
 		t.Errorf("tried %s, want %s", got, want)
 	}
 	if got := fmt.Sprint(s.Status().Servers); got != fmt.Sprintf(
-		"[{1 false 0 0 0 0} {2 false %d 0 0 0} {3 true %[1]d 0 0 0}]", start) {
+		"[{1 false 0 0 0 0 <nil>} {2 false %d 0 0 0 <nil>} {3 true %[1]d 0 0 0 <nil>}]", start) {
 		t.Errorf("servers %s, want that only the third is lost", got)
 	}
 }

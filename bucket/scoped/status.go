@@ -52,12 +52,12 @@ func (s *Store) Status() Status {
 	return st
 }
 
-// tell tells that a server is lost, or that its outage is over.
-func (s *Store) tell(server int, over *outage) {
+// tell tells that a server is lost, and why, or that its outage is over.
+func (s *Store) tell(server int, over *outage, why error) {
 	if s.o.Changed == nil {
 		return
 	}
-	one := Server{Number: server, Lost: over == nil, Since: s.breaker(server).since.Load()}
+	one := Server{Number: server, Lost: over == nil, Since: s.breaker(server).since.Load(), Why: why}
 	if over != nil {
 		one.Since = over.since
 		one.Denied, one.Shared, one.Opened = over.denied.Load(), over.shared.Load(), over.opened.Load()

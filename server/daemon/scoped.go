@@ -104,7 +104,7 @@ func (s *shared) changed(one scoped.Server, now scoped.Status) {
 	name, since := s.serverName(one.Number), s.wall(one.Since)
 	if one.Lost {
 		s.log.Warn("requests are decided without the store of shared buckets, as each rule says for that", "server",
-			name, "since", since.UTC(), "replicas", now.Replicas)
+			name, "because", one.Why, "since", since.UTC(), "replicas", now.Replicas)
 		return
 	}
 	s.log.Info("requests are decided with the store of shared buckets again", "server", name, "without",
