@@ -140,6 +140,15 @@ func TestAStolenTokenHasNoBudget(t *testing.T) {
 				}
 			}
 			r.fails(t, "origins", func(c *config.Config) { c.Origins = nil })
+			for _, how := range []string{"off", "bound"} {
+				r.reloadsTo(t, "tokens.dpop", func(c *config.Config) { c.Tokens.DPoP = how })
+			}
+			query = fmt.Sprintf(`{"method":"GET","target":"/v1/items/1","header":["Authorization: DPoP %s","DPoP: %s"]}`,
+				alice.token, second)
+			if _, text := call(t, "POST", r.admin+"/v1/explain", query, "Content-Type", asJSON); strings.Contains(text,
+				`"id":"alice"`) {
+				t.Errorf("a proof that was shown before proofs were off is good again: %s", text)
+			}
 		})
 	}
 }

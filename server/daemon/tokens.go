@@ -16,6 +16,7 @@ type tokens struct {
 	source   *token.Source
 	verifier *token.Verifier
 	proofs   *token.Proofs // nil if bound tokens are as good as others
+	shown    *token.Proofs // those that know what was shown: proofs, or what they were before they were off
 	required bool          // of every token
 }
 
@@ -59,18 +60,20 @@ func startTokens(ctx context.Context, c *config.Config, before *tokens, log *slo
 		return nil, nil, err
 	}
 	t := &tokens{source: source, verifier: verifier, required: c.Tokens.DPoP == "required"}
+	if before != nil {
+		t.shown = before.shown
+	}
 	if c.Tokens.DPoP == "off" {
 		return t, away, nil
 	}
 	o := token.ProofOptions{
 		Origins: c.Origins, Algorithms: c.Tokens.DPoPAlgorithms, Window: c.Tokens.DPoPWindow, Leeway: c.Tokens.Leeway,
-	}
-	if before != nil {
-		o.Before = before.proofs
+		Before: t.shown,
 	}
 	if t.proofs, err = token.NewProofs(o); err != nil {
 		return nil, nil, fmt.Errorf("tokens: %w", err)
 	}
+	t.shown = t.proofs
 	return t, away, nil
 }
 
