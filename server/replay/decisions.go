@@ -69,7 +69,8 @@ func inDecisions() func(line string, e *Entry) error {
 			return value
 		}
 		if n, ok := skipped(); ok {
-			e.Decided.Missing, _ = strconv.ParseInt(n, 10, 64)
+			many, _ := strconv.ParseInt(n, 10, 64)
+			e.Decided.Missing = max(0, many)
 			return nil
 		}
 		verdict, ok := decision()

@@ -107,7 +107,7 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	before, lines := r.report.Requests+r.report.otherwise(), int64(0)
+	read, unread := 0, int64(0)
 	var second, held []Entry
 	flush := func() {
 		for i := range second {
@@ -121,7 +121,7 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 	}
 	for c := range ahead {
 		<-c.parsed
-		lines += c.lines
+		read, unread = read+len(c.entries), unread+c.unread
 		r.report.Lines += c.lines
 		r.report.faulty(c.unread, c.faults)
 		entries := c.entries
@@ -146,7 +146,7 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
-	case errors.Is(err, io.EOF) && lines > 0 && r.report.Requests+r.report.otherwise() == before:
+	case errors.Is(err, io.EOF) && unread > 0 && read == 0:
 		return fmt.Errorf("no line of %s could be read as %s: %w", name, r.format.Name, errors.Join(r.report.Faults...))
 	case errors.Is(err, io.EOF):
 		return nil

@@ -241,6 +241,16 @@ func TestUnreadLines(t *testing.T) {
 		!strings.Contains(err.Error(), "no line of log could be read as combined") {
 		t.Errorf("a log of nothing: %v", err)
 	}
+	for _, line := range []string{ // which decide nothing, and can be read
+		`{"at":1,"settled":"5f","actual":3}`, `{"at":1,"skipped":7}`, `{"at":1,"skipped":-7}`, `{"at":1,"decision":"denied"}`,
+	} {
+		r, _ := New("decisions", nil)
+		r.Use()
+		err := r.Read(t.Context(), "log", strings.NewReader(line+"\n"))
+		if got := r.Report(); err != nil || got.Unread != 0 || got.Missing < 0 {
+			t.Errorf("%s: %v, %d unread, %d missing", line, err, got.Unread, got.Missing)
+		}
+	}
 	if err := r.Read(t.Context(), "log", strings.NewReader("\x1f\x8bno")); err == nil {
 		t.Error("a broken gzip is no error")
 	}

@@ -160,14 +160,6 @@ func (r *Report) settled(d *Decided) {
 	}
 }
 
-// otherwise is how many they are.
-func (r *Report) otherwise() (n int64) {
-	for _, one := range r.Settled {
-		n += one
-	}
-	return n
-}
-
 // compare counts whether a decision is as it was: allowed, or denied by the rule of then. Where several deny, a gateway
 // names the one with the longest wait, which may be another here, as it spaces the waits of its callers.
 func (s *Side) compare(d *headgate.Decision, then *Decided) {
