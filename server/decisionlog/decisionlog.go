@@ -10,6 +10,7 @@
 package decisionlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -195,7 +196,7 @@ func shadowed(d *headgate.Decision) bool {
 func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) Entry {
 	e := Entry{
 		Time:     now.UTC(),
-		At:       d.At,
+		At:       cmp.Or(d.At, now.UnixNano()), // a request that no rule was asked about has none
 		Decision: "denied",
 		Reason:   d.Reason.String(),
 		Cost:     d.Cost,

@@ -82,6 +82,7 @@ func TestLines(t *testing.T) {
 		for range 3 {
 			l.Check(context.Background(), request("ann"))
 		}
+		l.Check(context.Background(), headgate.Request{Method: "GET", Target: "/nowhere"})
 		ctx, stop := context.WithCancel(context.Background())
 		stop()
 		log.Run(ctx)
@@ -89,6 +90,7 @@ func TestLines(t *testing.T) {
 		want := []string{
 			`{"time":"2000-01-01T00:00:00Z","at":946684800000000000,"decision":"allowed","reason":"within_limits","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","address":"hash-of-0-bytes","project":"acme","cost":1,"remaining":0,"shadow_denied":["per address"]}`,
 			`{"time":"2000-01-01T00:00:00Z","at":946684800000000000,"decision":"denied","reason":"over_limit","rule":"default","endpoint":"GET /v1/items/{id}","caller":"hash-of-3-bytes","kind":"user","address":"hash-of-0-bytes","project":"acme","cost":1,"remaining":0,"retry_after_seconds":0.5,"shadow_denied":["per address"]}`,
+			`{"time":"2000-01-01T00:00:00Z","at":946684800000000000,"decision":"denied","reason":"unknown_endpoint","endpoint":"UNKNOWN"}`,
 		}
 		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 			t.Errorf("the log is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
