@@ -166,9 +166,15 @@ func TestKillGivesPlacesBack(t *testing.T) {
 // as their requests last, and those of the one that died are there again when its time is over. Then one stands still
 // for so long that others have its places, and gives none of those back when it goes on.
 func TestKillGivesPlacesBackOfTheStore(t *testing.T) {
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) { killOneOfThree(t, engine) })
+	}
+}
+
+func killOneOfThree(t *testing.T, engine string) {
 	api := newSlowAPI(t)
 	store := redistest.Start(t)
-	dir := placesDir(t, api, "store:\n  redis: ["+store.Socket+"]\n  secret_file: one.secret\n  deadline: 100ms\n",
+	dir := placesDir(t, api, "engine: "+engine+"\nstore:\n  redis: ["+store.Socket+"]\n  secret_file: one.secret\n  deadline: 100ms\n",
 		"--scope", "strict")
 	ofSecond, endSecond := context.WithCancel(t.Context())
 	defer endSecond()
