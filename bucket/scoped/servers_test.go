@@ -86,7 +86,8 @@ func TestDecisionsOverServersOfWhichOneIsLost(t *testing.T) {
 				_, _ = s.TryConsume(context.Background(), start, []bucket.Take{there(99, bucket.LossOpen)},
 					make([]bucket.Outcome, 1))
 			}
-			if got, want := fmt.Sprint(s.Status().Servers), fmt.Sprintf("[{2 true %d 0 0 0 <nil>}]", start); got != want {
+			got, want := fmt.Sprint(s.Status().Servers), fmt.Sprintf("[{2 true %d 0 0 0 <nil>}]", start)
+			if got != want {
 				t.Fatalf("servers %s, want %s", got, want)
 			}
 			now := start + int64(time.Minute)

@@ -174,8 +174,8 @@ func TestKillGivesPlacesBackOfTheStore(t *testing.T) {
 func killOneOfThree(t *testing.T, engine string) {
 	api := newSlowAPI(t)
 	store := redistest.Start(t)
-	dir := placesDir(t, api, "engine: "+engine+"\nstore:\n  redis: ["+store.Socket+"]\n  secret_file: one.secret\n  deadline: 100ms\n",
-		"--scope", "strict")
+	dir := placesDir(t, api, "engine: "+engine+"\nstore:\n  redis: ["+store.Socket+
+		"]\n  secret_file: one.secret\n  deadline: 100ms\n", "--scope", "strict")
 	ofSecond, endSecond := context.WithCancel(t.Context())
 	defer endSecond()
 	var f filling

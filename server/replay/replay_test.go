@@ -242,7 +242,8 @@ func TestUnreadLines(t *testing.T) {
 		t.Errorf("a log of nothing: %v", err)
 	}
 	for _, line := range []string{ // which decide nothing, and can be read
-		`{"at":1,"settled":"5f","actual":3}`, `{"at":1,"skipped":7}`, `{"at":1,"skipped":-7}`, `{"at":1,"decision":"denied"}`,
+		`{"at":1,"settled":"5f","actual":3}`, `{"at":1,"skipped":7}`, `{"at":1,"skipped":-7}`,
+		`{"at":1,"decision":"denied"}`,
 	} {
 		r, _ := New("decisions", nil)
 		r.Use()
