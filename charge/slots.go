@@ -6,6 +6,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -15,6 +16,11 @@ func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers) (offer slot.Offer
 	if slots.Empty() {
 		return slot.Offer{}, false
 	}
+	for i := range p.Takes {
+		if _, possible := rate.Units(&p.Takes[i].Shape, p.Takes[i].Cost); !possible && !p.Takes[i].Shadow {
+			return slot.Offer{}, false // no time helps, as the bucket is about to say
+		}
+	}
 	_, understood := slot.ReadPending(h)
 	for i := range p.Takes {
 		take := &p.Takes[i]
@@ -23,7 +29,13 @@ func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers) (offer slot.Offer
 		}
 		p.Outs[i] = bucket.Outcome{}
 		b, caller, _ := p.slotted(i)
-		s, b, held := slots.HoldsBack(p.Now, b.Key, take.Cost, slots.Caller(caller), understood)
+		var s slot.Slot
+		if p.Further { // it comes never again, so it gets no time
+			v, _ := slots.Look(p.Now, p.Now, b, take.Cost, slots.Caller(caller), understood)
+			s, held = v.Slot, v.HeldBack
+		} else {
+			s, b, held = slots.HoldsBack(p.Now, b, take.Cost, slots.Caller(caller), understood)
+		}
 		if !held {
 			continue
 		}
@@ -33,6 +45,9 @@ func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers) (offer slot.Offer
 		offer = s.In(p.Now)
 		offer.Wait = max(1, offer.Wait)
 		p.Outs[i] = bucket.Outcome{RetryAfter: offer.Wait, ResetAfter: max(offer.Wait, time.Duration(b.FullAt-p.Now))}
+		if p.Further {
+			offer = slot.Offer{}
+		}
 		return offer, true
 	}
 	return slot.Offer{}, false
@@ -86,14 +101,14 @@ func (p *Plan) Foresee(slots *slot.Table, h identity.Headers, allowed bool) (tim
 			continue
 		}
 		b, caller, alone := p.slotted(i)
-		if alone && !understood {
-			times[i] = Time{Refused: !out.Allowed, Alone: true}
-			continue
-		}
 		if out.Allowed {
 			b.FullAt -= take.Cost * b.Gap // the outcome counts them as taken
 		}
 		v, refused := slots.Look(p.Now, p.Now+int64(out.RetryAfter), b, take.Cost, slots.Caller(caller), understood)
+		if alone && !understood && !v.HeldBack {
+			times[i] = Time{Refused: !out.Allowed, Alone: true}
+			continue
+		}
 		if !refused {
 			continue
 		}
@@ -112,9 +127,10 @@ func (p *Plan) untimed(place int) bool {
 		return false
 	}
 	for i := range p.Charges {
-		if c := &p.Charges[i]; c.Place == place && !c.Joined {
-			terms := p.Set.PriorityOf(c.Rule)
-			return c.Concurrent || terms != nil && terms.Shares != nil
+		if c := &p.Charges[i]; c.Place == place {
+			if terms := p.Set.PriorityOf(c.Rule); c.Concurrent || terms != nil && terms.Shares != nil {
+				return true
+			}
 		}
 	}
 	return false
@@ -128,6 +144,9 @@ func (p *Plan) slotted(place int) (b slot.Bucket, caller []byte, alone bool) {
 	b = slot.Bucket{
 		Key: take.Key, Burst: shape.Burst(), Gap: int64(take.Lowered.Stretch(shape.TimeToFull(shape.Unit))),
 		FullAt: p.Now + int64(p.Outs[place].ResetAfter),
+	}
+	if take.Lowered.Part() < rate.Whole {
+		b.FullGap = int64(shape.TimeToFull(shape.Unit))
 	}
 	if !shape.Algorithm.Drains() {
 		b.Gap = int64(shape.Window()) / max(1, shape.Capacity)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/slot"
@@ -83,6 +84,56 @@ func TestReservedTokens(t *testing.T) {
 	}
 	if s := b.Slots(); s.Kept != 1 || s.HeldBack != 1 || s.NoShows != 0 {
 		t.Errorf("%+v, want one slot kept and one request held back", s)
+	}
+}
+
+// A cost that no bucket ever holds is said to be that, also while what there is is reserved for others.
+func TestNoTimeForWhatNeverFits(t *testing.T) {
+	b := slotted(t, slot.Options{Reserve: true})
+	for range 3 {
+		asks(b, 1, 5)
+	}
+	b.Now = b.Now.Add(time.Second)
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, 2}), Cost: 3,
+		Header: http.Header{slot.FieldPending: {"1"}}}
+	if d := b.Check(t.Context(), r); d.Reason != headgate.CostAboveBurst || d.Slot != (slot.Offer{}) {
+		t.Errorf("%v, with %+v, want cost_above_burst and no time", d.Reason, d.Slot)
+	}
+}
+
+// A request that is under way and asks for more leaves what is reserved for others, and is given no time, as it does
+// not come again: it would be taken for one who stays away.
+func TestWhatIsUnderWayIsGivenNoTime(t *testing.T) {
+	b := slotted(t, slot.Options{Reserve: true, Grace: int64(time.Second)})
+	for range 3 {
+		asks(b, 1, 5)
+	}
+	b.Now = b.Now.Add(time.Second)
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, 2}), UnderWay: true,
+		Header: http.Header{slot.FieldPending: {"1"}}}
+	if d := b.Check(t.Context(), r); d.Allowed || d.Slot != (slot.Offer{}) || b.Slots().Slots != 1 {
+		t.Errorf("%v, with %+v of %d times, want it held back, and the one time that there was", d.Reason, d.Slot,
+			b.Slots().Slots)
+	}
+}
+
+// What is reserved for others is nobody else's, whether or not the caller understands times, and Explain says so.
+func TestExplainSaysThatItIsHeldBack(t *testing.T) {
+	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectIP}}
+	who, text := trial.Holder(t, identity.Key{ID: "ann"})
+	b := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
+		o.Identities, o.Slots = who, slot.New(slot.Options{Reserve: true})
+	})
+	ann := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
+		Header: http.Header{"X-Api-Key": {text}, slot.FieldPending: {"5"}}}
+	for range 3 {
+		b.Check(t.Context(), ann)
+	}
+	b.Now = b.Now.Add(time.Second)
+	other := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client}
+	x, d := b.Explain(t.Context(), other), b.Check(t.Context(), other)
+	if x.Verdict.Allowed || d.Allowed || x.Verdict.RetryAfter != d.RetryAfter {
+		t.Errorf("explained as %+v, and then %v in %v", x.Verdict, d.Reason, d.RetryAfter)
 	}
 }
 

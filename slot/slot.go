@@ -20,6 +20,7 @@
 package slot
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -62,9 +63,28 @@ type Bucket struct {
 	Gap   int64 // nanoseconds that a token takes to come back
 	Burst int64 // tokens that it holds
 
+	// FullGap is Gap by what the limit says, where its rate is lowered at present; 0 if it is not.
+	FullGap int64
+
 	// FullAt is when it is full if nobody takes, in Unix nanoseconds: now or earlier, it is
 	// full now.
 	FullAt int64
+}
+
+// limitedAs reports whether b has the limit that it had as was, whatever part of its rate was in force.
+func (b *Bucket) limitedAs(was *Bucket) bool {
+	return b.Burst == was.Burst && cmp.Or(b.FullGap, b.Gap) == cmp.Or(was.FullGap, was.Gap)
+}
+
+// paced is b with the rate in force from now on that it has as it is asked about.
+func (b *Bucket) paced(now int64, as *Bucket) Bucket {
+	p := *as
+	p.FullAt = b.FullAt
+	if b.Gap != as.Gap && b.Gap > 0 && b.FullAt > now {
+		full := math.Ceil(float64(b.FullAt-now) / float64(b.Gap) * float64(as.Gap))
+		p.FullAt = now + int64(min(full, math.MaxInt64/4))
+	}
+	return p
 }
 
 // tokensAt is when the bucket holds n tokens, be n above the burst: then so many have come
@@ -205,17 +225,19 @@ func (t *Table) shard(k key.Key) *shard { return &t.shards[k.Lo%shards] }
 
 // HoldsBack reports whether a caller has to leave what a bucket holds to those it is
 // reserved for, and otherwise false. The caller's slot, or a new one, is when it may come.
-func (t *Table) HoldsBack(now int64, k key.Key, cost int64, who Caller, waits bool) (Slot, Bucket, bool) {
+// Of the bucket, FullAt need not be known.
+func (t *Table) HoldsBack(now int64, b Bucket, cost int64, who Caller, waits bool) (Slot, Bucket, bool) {
 	if t.live.Load() == 0 {
 		return Slot{}, Bucket{}, false
 	}
-	s := t.shard(k)
+	s := t.shard(b.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lines[k]
-	if l == nil {
+	l := s.lines[b.Key]
+	if l == nil || !b.limitedAs(&l.Bucket) {
 		return Slot{}, Bucket{}, false
 	}
+	l.Bucket = l.paced(now, &b)
 	t.expire(s, l, now)
 	at, has := l.of[who]
 	if has && at <= now {
@@ -261,7 +283,9 @@ func (t *Table) Look(now, truth int64, b Bucket, cost int64, who Caller, waits b
 	l := &line{Bucket: b, of: make(map[Caller]int64)}
 	absent := s.debts[who]
 	missed := absent.times
-	if old := s.lines[b.Key]; old != nil && old.Gap == b.Gap && old.Burst == b.Burst {
+	known := b // as HoldsBack knows it
+	if old := s.lines[b.Key]; old != nil && b.limitedAs(&old.Bucket) {
+		known = old.paced(now, &b)
 		for _, e := range old.slots {
 			if !t.over(e, now) {
 				l.insert(e)
@@ -271,8 +295,9 @@ func (t *Table) Look(now, truth int64, b Bucket, cost int64, who Caller, waits b
 		}
 	}
 	at, has := l.of[who]
-	if kept := l.kept(now, who); kept > 0 && !(has && at <= now) && l.tokensAt(now, kept+cost) > now {
-		v.HeldBack, truth = truth <= now, l.tokensAt(now, kept+cost)
+	if kept := l.kept(now, who); kept > 0 && !(has && at <= now) && known.tokensAt(now, kept+cost) > now {
+		v.HeldBack, truth = truth <= now, known.tokensAt(now, kept+cost)
+		l.Bucket = known
 	} else if truth <= now {
 		return View{}, false
 	}
@@ -374,7 +399,7 @@ func (t *Table) Forget(k key.Key) {
 // line is the line of a bucket as it is now. One of other limits begins anew.
 func (t *Table) line(s *shard, b Bucket) *line {
 	l := s.lines[b.Key]
-	if l == nil || l.Gap != b.Gap || l.Burst != b.Burst {
+	if l == nil || !b.limitedAs(&l.Bucket) {
 		if l != nil {
 			t.live.Add(-int64(len(l.slots)))
 		}

@@ -49,7 +49,7 @@ func TestReservedSlots(t *testing.T) {
 		t.Fatalf("%+v, want a reserved slot in a second", s)
 	}
 	held := func(now int64, who slot.Caller) bool {
-		_, _, held := table.HoldsBack(now, quota, 1, who, false)
+		_, _, held := table.HoldsBack(now, empty(now), 1, who, false)
 		return held
 	}
 	if held(second/2, b) {
@@ -99,7 +99,7 @@ func TestNoShows(t *testing.T) {
 			t.Errorf("slot %d is reserved: %v, want %v", i, s.Reserved, want)
 		}
 		now += 10 * second
-		table.HoldsBack(now, quota, 1, b, false) // finds that a did not come
+		table.HoldsBack(now, empty(now), 1, b, false) // finds that a did not come
 	}
 	now += 60 * second
 	if s := table.Refused(now, now+second, empty(now), 1, a, true); !s.Reserved {
@@ -184,7 +184,7 @@ func TestSlotsAdmitNoMore(t *testing.T) {
 			now += chance.Int64N(second)
 			who := slot.Caller(chance.IntN(8))
 			understands := chance.IntN(2) == 0
-			if s, _, held := table.HoldsBack(now, quota, 1, who, understands); held {
+			if s, _, held := table.HoldsBack(now, b.now(), 1, who, understands); held {
 				b.drain(now)
 				ahead := table.Ahead(now, quota, who)
 				if tokens := (b.burst*b.gap - b.debt) / b.gap; tokens > ahead {
@@ -237,7 +237,7 @@ func TestObedientCallersAreServed(t *testing.T) {
 		slices.SortStableFunc(visits, func(a, b visit) int { return int(a.at - b.at) })
 		v := visits[0]
 		visits = visits[1:]
-		if s, _, held := table.HoldsBack(v.at, quota, 1, v.who, true); held {
+		if s, _, held := table.HoldsBack(v.at, b.now(), 1, v.who, true); held {
 			visits = append(visits, visit{s.At, v.who, v.n + 1})
 			continue
 		}
@@ -254,6 +254,31 @@ func TestObedientCallersAreServed(t *testing.T) {
 	}
 	if last := b.admitted[len(b.admitted)-1]; served != 20 || last > 19*second {
 		t.Errorf("%d served, the last at %d ms; want 20 by 18 s, as there are tokens", served, last/1e6)
+	}
+}
+
+// A rate that is lowered meanwhile, or raised again, is no other limit: who has a time keeps it, and has it to itself.
+func TestSlotsOutliveALoweredRate(t *testing.T) {
+	table := slot.New(slot.Options{Reserve: true, Grace: 2 * second})
+	a, b := caller(table, "a"), caller(table, "b")
+	if s := table.Refused(0, 2*second, empty(0), 1, a, true); s.At != 2*second || !s.Reserved {
+		t.Fatalf("%+v, want a reserved slot in two seconds", s)
+	}
+	lowered := slot.Bucket{Key: quota, Gap: 2 * second, FullGap: second, Burst: 3, FullAt: second + 6*second}
+	if s := table.Refused(second, 3*second, lowered, 1, b, true); s.At != 5*second {
+		t.Errorf("%+v, want one behind a's, at 5 s", s)
+	}
+	now := 3 * second // which is when there is a token for a, and nobody else
+	if v, refused := table.Look(now, now, lowered, 1, b, true); !refused || !v.HeldBack {
+		t.Errorf("b would be told %+v, %v", v, refused)
+	}
+	if _, _, held := table.HoldsBack(now, lowered, 1, b, true); !held {
+		t.Error("b may take the token that is reserved for a")
+	}
+	other := lowered
+	other.FullGap = 2 * second
+	if _, _, held := table.HoldsBack(now, other, 1, b, true); held {
+		t.Error("b is held back for what was promised under another limit")
 	}
 }
 

@@ -94,7 +94,7 @@ func (l *limiter) ask(now time.Duration, client, pending int) (admitted bool, h 
 	if len(l.slots) > 0 {
 		l.asked++
 		slots = l.slots[l.asked%len(l.slots)]
-		if s, _, held := slots.HoldsBack(int64(now), quotaKey, 1, who, pending >= 0); held {
+		if s, _, held := slots.HoldsBack(int64(now), l.bucket(), 1, who, pending >= 0); held {
 			return false, l.told(now, s)
 		}
 	}
