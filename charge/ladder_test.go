@@ -314,6 +314,33 @@ func TestLadderEveryWay(t *testing.T) {
 	}
 }
 
+// TestLadderBesideAShare: a rule that is enforced for a share of the callers hides no larger tier from a settlement,
+// which does not know who is chosen.
+func TestLadderBesideAShare(t *testing.T) {
+	x := newClimber(t, 1<<12, true, true)
+	for percent := range 2 {
+		x.load(t,
+			policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Burst: 1000,
+				EnforcePercent: 1 + 98*int64(percent)},
+			policy.Rule{Endpoint: policy.Default, Tier: "free", Limit: 1, Per: time.Hour, Burst: 10},
+			policy.Rule{Endpoint: policy.Default, Tier: "gold", Limit: 1, Per: time.Hour, Burst: 30})
+		r := x.as(t, "free")
+		r.Cost = 8
+		made, d := x.Reserve(t.Context(), r, 0)
+		if !d.Allowed {
+			t.Fatal(d.Reason)
+		}
+		if _, err := x.Settle(t.Context(), made.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range x.Explain(t.Context(), x.as(t, "gold")).Buckets {
+			if b.Remaining != b.Burst-1 {
+				t.Errorf("%d of %d remain under %s after all was given back", b.Remaining, b.Burst, b.Rule)
+			}
+		}
+	}
+}
+
 // TestLadderWhileAProjectMoves: the project's tier changes in the document, and
 // its callers name tiers besides, or do not. Together they get the largest burst.
 func TestLadderWhileAProjectMoves(t *testing.T) {

@@ -47,24 +47,28 @@ func (s *Set) LargerTiers(dst []Guard, now int64, m endpoint.Match, project stri
 			continue
 		}
 		for _, tier := range s.namedTiers {
-			id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser)
-			if !ok {
-				continue
+			for after := 0; ; after++ {
+				id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser, after)
+				if !ok {
+					break
+				}
+				q := &s.rows[id]
+				if q.id != r.id && s.above(q, r) && !guarded(dst, i, q.id) {
+					more := &s.extras[q.extra]
+					dst = append(dst, Guard{
+						Of:     i,
+						ID:     q.id,
+						Rule:   id,
+						Shape:  s.shapes[q.limit],
+						Since:  more.since,
+						Before: more.before,
+						Larger: true,
+					})
+				}
+				if chooser != nil || q.mode == Enforce { // otherwise it may be the next one, for who is not chosen
+					break
+				}
 			}
-			q := &s.rows[id]
-			if q.id == r.id || !s.above(q, r) || guarded(dst, i, q.id) {
-				continue
-			}
-			more := &s.extras[q.extra]
-			dst = append(dst, Guard{
-				Of:     i,
-				ID:     q.id,
-				Rule:   id,
-				Shape:  s.shapes[q.limit],
-				Since:  more.since,
-				Before: more.before,
-				Larger: true,
-			})
 		}
 	}
 	return dst

@@ -200,7 +200,7 @@ func (s *Set) EarlierTiers(dst []Guard, now int64, m endpoint.Match, project str
 		g.include(s, r)
 		burst, first, others := s.limits[r.limit].Burst, true, false
 		for _, tier := range own.tiers {
-			id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser)
+			id, ok := s.ruling(now, m, p, tier, r.subject, a.Level.EveryEndpoint(), chooser, 0)
 			if !ok || s.rows[id].algorithm >= Calendar {
 				continue
 			}
@@ -235,9 +235,10 @@ func ofOneProject(s Subject) bool {
 
 // ruling finds the rule that would be in force for a subject if the project were
 // in a tier, among those for every endpoint or the others. Without a chooser it
-// may be one that is enforced for a share.
+// may be one that is enforced for a share, and is the one behind as many of those
+// as after says.
 func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subject, every bool,
-	chooser Chooser) (RuleID, bool) {
+	chooser Chooser, after int) (RuleID, bool) {
 	var at [levels]group
 	s.locateFor(&at, m, p, tier)
 	from, to := LevelEndpointProject, LevelUnknown
@@ -252,7 +253,9 @@ func (s *Set) ruling(now int64, m endpoint.Match, p, tier uint32, subject Subjec
 			r := &s.rows[id]
 			if r.subject == subject && s.live(r, now) &&
 				(r.mode == Enforce || r.mode == partly && (chooser == nil || chooser.Chosen(id))) {
-				return id, true
+				if after--; after < 0 || r.mode == Enforce {
+					return id, true
+				}
 			}
 			if r.last {
 				break
