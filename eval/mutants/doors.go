@@ -146,7 +146,7 @@ var inDoors = []Mutant{
 	{Name: "charge: shared buckets are lowered", File: "charge/lowered.go", Old: "case level.EveryEndpoint():",
 		New: "case false:", Tests: []string{"."}, Why: "one slow endpoint limits all others"},
 	{Name: "charge: penalties for a lowered rate", File: "charge/penalties.go",
-		Old: " || p.Takes[c.Place].Lowered.Part() < rate.Whole", New: " || rate.Whole == 0", Tests: []string{"."},
+		Old: " || p.Takes[c.Place].Lowered != nil", New: "", Tests: []string{"./adaptive"},
 		Why: "who keeps to its limit is blocked for an hour"},
 	{Name: "anomaly: a flood takes the places of others", File: "anomaly/table.go", Old: "case e.over(now):",
 		New: "case e.key != c.key:",
