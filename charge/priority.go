@@ -35,22 +35,26 @@ func (p *Plan) classify() {
 	if lowest != policy.Unclassed {
 		p.Class = lowest
 	}
-	for i := range p.Charges {
-		if terms := p.sharesAt(i); terms != nil {
-			p.Takes[p.Charges[i].Place].Kept = uint8(terms.Kept(p.Class))
+	for place := range p.Takes {
+		if _, terms := p.sharesAt(place); terms != nil {
+			p.Takes[place].Kept = uint8(terms.Kept(p.Class))
 			p.Sure = p.Sure || terms.Sure(p.Class).Percent > 0
 		}
 	}
 }
 
-// sharesAt is how classes share the budget of a charge, nil if they do not. A bucket that only has to have room as well
-// is nobody's in particular.
-func (p *Plan) sharesAt(i int) *policy.PriorityTerms {
-	c := &p.Charges[i]
-	if terms := p.Set.PriorityOf(c.Rule); terms != nil && terms.Shares != nil && !c.Joined && !c.Kind.Guards() {
-		return terms
+// sharesAt is the charge whose budget one of Takes is from, and how classes share that; nil if they do not. A bucket
+// that only has to have room as well is nobody's in particular.
+func (p *Plan) sharesAt(place int) (of int, terms *policy.PriorityTerms) {
+	for i := range p.Charges {
+		if c := &p.Charges[i]; c.Place == place && !c.Kind.Guards() {
+			if terms = p.Set.PriorityOf(c.Rule); terms != nil && terms.Shares == nil {
+				terms = nil
+			}
+			return i, terms
+		}
 	}
-	return nil
+	return -1, nil
 }
 
 // Told is how many of Takes there are verdicts about: all but those by which the class has what it is sure of.
@@ -68,17 +72,16 @@ func (p *Plan) Told() int {
 // store that fails at this has nevertheless denied the request.
 func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bool) bool {
 	if allowed {
-		p.retryShadows(ctx, buckets, take)
+		p.retryShadows(ctx, buckets, len(p.Takes), take)
 		return true
 	}
 	takes, charges := len(p.Takes), len(p.Charges)
 	p.firsts = append(p.firsts[:0], p.Outs...)
-	for i := range charges {
-		c := &p.Charges[i]
-		if t, out := &p.Takes[c.Place], &p.Outs[c.Place]; t.Shadow || out.Allowed || c.Joined {
+	for place := range takes {
+		if p.Takes[place].Shadow || p.Outs[place].Allowed {
 			continue
 		}
-		if !p.addSure(i) {
+		if !p.addSure(place) {
 			p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
 			return false // it is denied for other reasons as well
 		}
@@ -104,9 +107,11 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 		if err == nil && !own.Never && !second.Never && (first.Never || wait < first.RetryAfter) {
 			first.Never, first.RetryAfter = false, wait
 		}
-		p.Takes[place].Kept = uint8(p.sharesAt(sure[i].Of).Kept(p.Class))
+		_, terms := p.sharesAt(place)
+		p.Takes[place].Kept = uint8(terms.Kept(p.Class))
 	}
 	if allowed {
+		p.retryShadows(ctx, buckets, takes, take)
 		return true
 	}
 	p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
@@ -123,12 +128,11 @@ func (p *Plan) ask(ctx context.Context, buckets bucket.Store, takes []bucket.Tak
 	return buckets.Peek(ctx, p.Now, takes, outs)
 }
 
-// retryShadows has rules in shadow say of an admitted request what they would say enforced, and count it as they would.
-func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, take bool) {
-	for i := range len(p.Charges) {
-		place := p.Charges[i].Place
-		if t, out := &p.Takes[place], &p.Outs[place]; !t.Shadow || out.Allowed || out.Unknown || p.Charges[i].Joined ||
-			!p.addSure(i) {
+// retryShadows has rules in shadow, of the first so many takes, say of an admitted request what they would say
+// enforced, and count it as they would.
+func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, takes int, take bool) {
+	for place := range takes {
+		if t, out := &p.Takes[place], &p.Outs[place]; !t.Shadow || out.Allowed || out.Unknown || !p.addSure(place) {
 			continue
 		}
 		last := len(p.Takes) - 1
@@ -145,13 +149,14 @@ func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, take bool
 	}
 }
 
-// addSure adds a take of what the request's class is sure of in the budget of a charge, if it is of anything.
-func (p *Plan) addSure(of int) bool {
-	terms := p.sharesAt(of)
+// addSure adds a take of what the request's class is sure of in the budget that one of Takes is from, if it is of
+// anything.
+func (p *Plan) addSure(place int) bool {
+	of, terms := p.sharesAt(place)
 	if terms == nil {
 		return false
 	}
-	c, own := p.Charges[of], &p.Takes[p.Charges[of].Place]
+	c, own := p.Charges[of], &p.Takes[place]
 	sure := terms.Sure(p.Class)
 	shape, ok := own.Shape.Share(sure.Percent)
 	if !ok {

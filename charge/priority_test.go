@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/charge"
+	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
@@ -328,6 +329,79 @@ func TestShadowsOfSharedBudgets(t *testing.T) {
 	}
 	if denied < 100 {
 		t.Errorf("%d are denied, want more", denied)
+	}
+}
+
+// TestShadowsBesideAnEnforcedBudget: a request that passes by what its class is sure of is asked about the same way
+// where another budget is in shadow.
+func TestShadowsBesideAnEnforcedBudget(t *testing.T) {
+	shared := policy.Rule{Limit: 1, Per: time.Hour, Burst: 100, Priority: "high:20,low:10"}
+	templates, rules := classed(shared)
+	tried := rules[len(rules)-1]
+	tried.Mode, tried.Subject = policy.Shadow, policy.SubjectIP
+	b := trial.New(t, templates, append(rules, tried))
+	for range 45 { // 35 that leave what is to be left, and 10 that low is sure of
+		d := b.Get("/low")
+		for _, v := range d.Verdicts() {
+			if !d.Allowed || !v.Outcome.Allowed {
+				t.Fatalf("%v, by %+v", d.Reason, v)
+			}
+		}
+	}
+	if d := b.Get("/low"); d.Allowed {
+		t.Error("low passes beyond what it is sure of")
+	}
+}
+
+// TestASharedBudgetOfTwoPrincipals: one of them has the budget of its tier, and the other has to have room in it as a
+// larger one. Together they leave what the first leaves alone.
+func TestASharedBudgetOfTwoPrincipals(t *testing.T) {
+	ring := &identity.Keyring{}
+	digester, err := identity.NewDigester(make([]byte, identity.MinSecretLength))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{} // by tier
+	var records []identity.KeyRecord
+	for _, tier := range []string{"free", "gold"} {
+		text, err := identity.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[tier] = text
+		records = append(records, identity.KeyRecord{Digest: digester.Digest(text),
+			Key: identity.Key{ID: tier, Project: "acme", Tier: tier}})
+	}
+	if err := ring.Replace(records); err != nil {
+		t.Fatal(err)
+	}
+	who, err := identity.New(identity.Options{Keys: ring, Digester: digester,
+		KeySources: identity.KeySources{Header: "X-Api-Key", Bearer: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passing := func(first, second string) (n int) {
+		b := trial.New(t, []string{"GET /a"}, []policy.Rule{
+			{Endpoint: "GET /a", Limit: 1 << 20, Priority: "low", Subject: policy.SubjectIP},
+			{Endpoint: "GET /a", Tier: "free", Limit: 1, Per: time.Hour, Burst: 90, Subject: policy.SubjectProject},
+			{Endpoint: "GET /a", Tier: "gold", Limit: 1, Per: time.Hour, Burst: 100, Subject: policy.SubjectProject,
+				Priority: "high:20,low:0"},
+		}, func(o *headgate.Options) {
+			o.Identities, o.NamedTiers = who, func() bool { return true }
+		})
+		r := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Header: http.Header{}}
+		r.Header.(http.Header).Set("Authorization", "Bearer "+keys[first])
+		if second != "" {
+			r.Header.(http.Header).Set("X-Api-Key", keys[second])
+		}
+		for b.Check(context.Background(), r).Allowed {
+			n++
+		}
+		return n
+	}
+	alone := passing("gold", "")
+	if one, other := passing("free", "gold"), passing("gold", "free"); alone != 40 || one != alone || other != alone {
+		t.Errorf("%d pass with gold alone, %d and %d with both, want 40", alone, one, other)
 	}
 }
 

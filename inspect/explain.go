@@ -456,7 +456,7 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			}
 			a.Time = timeOf(t, a.Denies && a.RetryAfter > 0 && d.Policies().Terms(c.Rule).Subject.ManyCallers())
 			a.Allowance, a.Share = allowanceOf(l, &d.Plan, i), shareOf(&d.Plan, i)
-			if x.Adaptive != nil && c.Kind != charge.Sure { // which stays
+			if x.Adaptive != nil {
 				terms := d.Plan.Set.Terms(c.Rule)
 				a.KeepsRate = charge.KeepsRate(&terms, c.Level, d.Plan.Takes[c.Place].Reach)
 				if a.KeepsRate == "" {
