@@ -313,7 +313,7 @@ func (d *Decision) settle(p *charge.Plan, allowed bool) {
 	}
 	for i := range p.Charges {
 		c := &p.Charges[i]
-		if c.Kind == charge.Sure {
+		if c.Kind == charge.Guaranteed {
 			break // they come last
 		}
 		v := &verdicts[c.Place]

@@ -38,7 +38,7 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 	if l.prepare(ctx, t) && !(t.plan.Set.Penalises() && l.inPenalty(t)) {
 		p := &t.plan
 		allowed, err := l.buckets.Peek(ctx, p.Now, p.Takes, p.Outs)
-		if p.Sure && err == nil {
+		if p.Guaranteed && err == nil {
 			allowed = p.Retry(ctx, l.buckets, allowed, false)
 		}
 		if p.Concurrent {

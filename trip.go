@@ -325,7 +325,7 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		}
 	}
 	allowed, err := l.buckets.TryConsume(ctx, p.Now, p.Takes, p.Outs)
-	if p.Sure && err == nil {
+	if p.Guaranteed && err == nil {
 		allowed = p.Retry(ctx, l.buckets, allowed, true)
 	}
 	if p.Concurrent {

@@ -55,7 +55,7 @@ func (l *Limiter) queue(t *trip) (place int) {
 	var part waiters.Part
 	if places := t.plan.Set.Places(); places != nil {
 		class := t.plan.Class
-		part = waiters.Part{Class: uint8(class), Kept: places.Kept(class), Sure: places.Sure(class).Percent}
+		part = waiters.Part{Class: uint8(class), Kept: places.Kept(class), Guaranteed: places.Guaranteed(class).Percent}
 	}
 	place = l.waiting.Enter(t.terms.maxWaiters, &t.decision.Principal, part)
 	if place == waiters.NoPlace {

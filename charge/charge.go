@@ -73,9 +73,9 @@ const (
 	// Larger is the bucket of a larger tier, for a caller whose credential says
 	// its tier.
 	Larger
-	// Sure is the bucket of what the request's class is sure of in a budget that
-	// several share, where it found too little without; see Plan.Retry.
-	Sure
+	// Guaranteed is the bucket of what the request's class is guaranteed in a
+	// budget that several share, where it found too little without; see Plan.Retry.
+	Guaranteed
 )
 
 // Guards reports whether such a bucket has to have room beside a rule's own one.
@@ -100,7 +100,7 @@ type Charge struct {
 	Concurrent bool
 
 	Place int           // of its take in Plan.Takes
-	Of    int           // for Earlier, Larger and Sure, the rule's own charge, in Plan.Charges
+	Of    int           // for Earlier, Larger and Guaranteed, the rule's own charge, in Plan.Charges
 	As    policy.RuleID // for Larger, the rule of the larger tier
 
 	id    uint64 // Terms.ID of the rule that the bucket is named by
@@ -122,8 +122,8 @@ type Plan struct {
 
 	Concurrent bool // one of Charges is
 
-	Class policy.Class // of the request; Unclassed where no rule says anything of classes
-	Sure  bool         // the class is sure of something in a budget that several share
+	Class      policy.Class // of the request; Unclassed where no rule says anything of classes
+	Guaranteed bool         // the class is guaranteed something in a budget that several share
 
 	// Lowered is by how much the rates at the endpoint were lowered of late; nil for not at all. Takes say which are.
 	Lowered *rate.Lowered
@@ -219,7 +219,7 @@ func (pl *Planner) Plan(p *Plan) (ruled bool) {
 			ruled = false
 		}
 	}
-	if p.Class, p.Sure = policy.Unclassed, false; p.Set.Prioritises() {
+	if p.Class, p.Guaranteed = policy.Unclassed, false; p.Set.Prioritises() {
 		p.classify()
 	}
 	if cap(p.Outs) < len(p.Takes) {

@@ -150,7 +150,7 @@ func (w *world) next(rng *rand.Rand, l load) time.Duration {
 }
 
 // TestTopClassIsServedUnderOverload: while others ask for ten times what there is, the top class, which asks for no
-// more than there is beside what the others are sure of, is served as if it were alone, and equals get the same.
+// more than there is beside what the others are guaranteed, is served as if it were alone, and equals get the same.
 func TestTopClassIsServedUnderOverload(t *testing.T) {
 	// in a bubble, whose clock stands still: places are kept by a timer
 	synctest.Test(t, testTopClass)
@@ -241,7 +241,7 @@ func TestHigherClassesFindAPlaceToWait(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // of the bubble's clock
 		synctest.Wait()
-		// Each is sure of 5 of 100, and leaves 15, 43 and 71 to others. One more had its turn at once.
+		// Each is guaranteed 5 of 100, and leaves 15, 43 and 71 to others. One more had its turn at once.
 		low, normal, high := served["/low"].Load(), served["/normal"].Load(), served["/high"].Load()
 		if low != 1+29 || normal != 28 || high != 28 {
 			t.Errorf("%d low, %d normal and %d high were served, want 30, 28 and 28", low, normal, high)

@@ -16,16 +16,16 @@ import (
 //	burst 100, high:30,low:10    high may take while 40 are left, low while 70 are
 //
 // While the bucket is short it stands at what the highest class leaves that asks for more than it gets; all that
-// drains is then that class's. What is left at the end, 40, is nobody's by this. It is for what each class is sure of:
+// drains is then that class's. What is left at the end, 40, is nobody's by this. It is what classes are guaranteed:
 // a second bucket of its own, of 30 % and of 10 % of the limit, from which a request is taken as well that found too
 // little in the first way; it may then use up the rule's bucket to the last token. These second buckets hold and drain
-// no more than 40 % together, so whoever asks for no more than its class is sure of is never denied, whatever others
+// no more than 40 % together, so whoever asks for no more than its class is guaranteed is never denied, whatever others
 // ask for; and what it does not ask for is not kept for it by the rate, only by the burst.
 
 // classify says of which class the request is: the lowest that a rule says which applies and is not in shadow, so that
 // no further credential makes a request more urgent. And what its takes leave for others.
 func (p *Plan) classify() {
-	p.Class, p.Sure = policy.Normal, false
+	p.Class, p.Guaranteed = policy.Normal, false
 	lowest := policy.Unclassed
 	for i := range p.Charges {
 		if terms := p.Set.PriorityOf(p.Charges[i].Rule); terms != nil && !p.Charges[i].Shadow {
@@ -38,7 +38,7 @@ func (p *Plan) classify() {
 	for place := range p.Takes {
 		if _, terms := p.sharesAt(place); terms != nil {
 			p.Takes[place].Kept = uint8(terms.Kept(p.Class))
-			p.Sure = p.Sure || terms.Sure(p.Class).Percent > 0
+			p.Guaranteed = p.Guaranteed || terms.Guaranteed(p.Class).Percent > 0
 		}
 	}
 }
@@ -57,19 +57,19 @@ func (p *Plan) sharesAt(place int) (of int, terms *policy.PriorityTerms) {
 	return -1, nil
 }
 
-// Told is how many of Takes there are verdicts about: all but those by which the class has what it is sure of.
+// Told is how many of Takes there are verdicts about: all but those by which the class has what it is guaranteed.
 func (p *Plan) Told() int {
 	n := len(p.Takes)
-	for i := len(p.Charges) - 1; i >= 0 && p.Charges[i].Kind == Sure; i-- {
+	for i := len(p.Charges) - 1; i >= 0 && p.Charges[i].Kind == Guaranteed; i-- {
 		n--
 	}
 	return n
 }
 
-// Retry is for a Plan that has something Sure, of which the buckets have answered allowed: it asks again about what was
-// denied because the buckets are to leave something for others, as a charge to what the request's class is sure of. It
-// takes by that, or looks only. If nothing comes of it, p is as before, and Outs say when either way will be open. A
-// store that fails at this has nevertheless denied the request.
+// Retry is for a Plan with something Guaranteed, of which the buckets have answered allowed: it asks again about what
+// was denied because the buckets are to leave something for others, as a charge to what the request's class is
+// guaranteed. It takes by that, or looks only. If nothing comes of it, p is as before, and Outs say when either way
+// will be open. A store that fails at this has nevertheless denied the request.
 func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bool) bool {
 	if allowed {
 		p.retryShadows(ctx, buckets, len(p.Takes), take)
@@ -81,7 +81,7 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 		if p.Takes[place].Shadow || p.Outs[place].Allowed {
 			continue
 		}
-		if !p.addSure(place) {
+		if !p.addGuaranteed(place) {
 			p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
 			return false // it is denied for other reasons as well
 		}
@@ -90,15 +90,15 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 		return false
 	}
 	p.Outs = slices.Grow(p.Outs[:0], len(p.Takes))[:len(p.Takes)]
-	sure := p.Charges[charges:]
-	for i := range sure {
-		p.Takes[p.Charges[sure[i].Of].Place].Kept = 0
+	seconds := p.Charges[charges:]
+	for i := range seconds {
+		p.Takes[p.Charges[seconds[i].Of].Place].Kept = 0
 	}
 	allowed, err := p.ask(ctx, buckets, p.Takes, p.Outs, take)
 	allowed = allowed && err == nil
-	for i := range sure {
-		place := p.Charges[sure[i].Of].Place
-		own, second, first := &p.Outs[place], &p.Outs[sure[i].Place], &p.firsts[place]
+	for i := range seconds {
+		place := p.Charges[seconds[i].Of].Place
+		own, second, first := &p.Outs[place], &p.Outs[seconds[i].Place], &p.firsts[place]
 		if allowed {
 			own.Remaining = min(own.Remaining, second.Remaining)
 			continue
@@ -132,7 +132,8 @@ func (p *Plan) ask(ctx context.Context, buckets bucket.Store, takes []bucket.Tak
 // enforced, and count it as they would.
 func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, takes int, take bool) {
 	for place := range takes {
-		if t, out := &p.Takes[place], &p.Outs[place]; !t.Shadow || out.Allowed || out.Unknown || !p.addSure(place) {
+		t, out := &p.Takes[place], &p.Outs[place]
+		if !t.Shadow || out.Allowed || out.Unknown || !p.addGuaranteed(place) {
 			continue
 		}
 		last := len(p.Takes) - 1
@@ -149,22 +150,22 @@ func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, takes int
 	}
 }
 
-// addSure adds a take of what the request's class is sure of in the budget that one of Takes is from, if it is of
-// anything.
-func (p *Plan) addSure(place int) bool {
+// addGuaranteed adds a take of what the request's class is guaranteed in the budget that one of Takes is from, if that
+// is anything.
+func (p *Plan) addGuaranteed(place int) bool {
 	of, terms := p.sharesAt(place)
 	if terms == nil {
 		return false
 	}
 	c, own := p.Charges[of], &p.Takes[place]
-	sure := terms.Sure(p.Class)
-	shape, ok := own.Shape.Share(sure.Percent)
+	guaranteed := terms.Guaranteed(p.Class)
+	shape, ok := own.Shape.Share(guaranteed.Percent)
 	if !ok {
 		return false
 	}
 	// Another limit, or another share, is another bucket: it could only let the class use more of what the rule's own
 	// bucket has, once.
-	p.bytes = appendSure(p.bytes[:0], own, sure)
+	p.bytes = appendGuaranteed(p.bytes[:0], own, guaranteed)
 	take := bucket.Take{Shape: shape, Cost: own.Cost, Shadow: own.Shadow, Reach: own.Reach, Tag: own.Tag}
 	if own.Reach.Scope().Named() {
 		take.Key = p.planner.names.Name(c.id, "", p.bytes)
@@ -172,16 +173,16 @@ func (p *Plan) addSure(place int) bool {
 		take.Key = p.planner.keys.Key(c.id, everyEndpoint, p.bytes)
 	}
 	p.Charges = append(p.Charges, Charge{
-		Applied: c.Applied, Kind: Sure, Principal: c.Principal, Concurrent: c.Concurrent, Place: len(p.Takes), Of: of,
-		id: c.id, most: c.most,
+		Applied: c.Applied, Kind: Guaranteed, Principal: c.Principal, Concurrent: c.Concurrent, Place: len(p.Takes),
+		Of: of, id: c.id, most: c.most,
 	})
 	p.Takes = append(p.Takes, take)
 	return true
 }
 
-// appendSure appends what names the bucket of what a class is sure of in that of a take.
-func appendSure(dst []byte, own *bucket.Take, sure policy.Share) []byte {
-	dst = append(dst, subject.Sure, byte(sure.Class), byte(sure.Percent))
+// appendGuaranteed appends what names the bucket of what a class is guaranteed in that of a take.
+func appendGuaranteed(dst []byte, own *bucket.Take, guaranteed policy.Share) []byte {
+	dst = append(dst, subject.Guaranteed, byte(guaranteed.Class), byte(guaranteed.Percent))
 	dst = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(dst, own.Key.Hi), own.Key.Lo)
 	for _, n := range [...]int64{own.Shape.Drain, own.Shape.Unit, own.Shape.Capacity, own.Shape.Tick} {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(n))

@@ -41,7 +41,7 @@ func sharing(t testing.TB, shared policy.Rule, change ...func(*headgate.Options)
 	return trial.New(t, templates, rules, change...)
 }
 
-// TestTheLowestClassIsDeniedFirst: of ten tokens low may take what leaves seven, and then what it is sure of.
+// TestTheLowestClassIsDeniedFirst: of ten tokens low may take what leaves seven, and then what it is guaranteed.
 func TestTheLowestClassIsDeniedFirst(t *testing.T) {
 	b := sharing(t, policy.Rule{Limit: 10, Burst: 10, Priority: "high:20,low:10"})
 	take := func(class string, want int) (last headgate.Decision) {
@@ -58,14 +58,14 @@ func TestTheLowestClassIsDeniedFirst(t *testing.T) {
 			}
 		}
 	}
-	// low leaves 30 % + 35 %, six of ten: four pass, and one more that it is sure of
+	// low leaves 30 % + 35 %, six of ten: four pass, and one more that it is guaranteed
 	d := take("low", 5)
 	if d.Reason != headgate.OverLimit || d.RetryAfter != 200*time.Millisecond || len(d.Verdicts()) != 2 {
 		t.Errorf("low is told %v, %v, by %d rules, want over_limit for 200 ms by two", d.Reason, d.RetryAfter,
 			len(d.Verdicts()))
 	}
 	take("normal", 0)   // which the rule does not name: it counts as low
-	take("high", 4)     // two of five, as three stay, and two that it is sure of
+	take("high", 4)     // two of five, as three stay, and two that it is guaranteed
 	take("critical", 0) // counts as high
 	b.Now = b.Now.Add(500 * time.Millisecond)
 	take("high", 4) // six tokens
@@ -104,10 +104,10 @@ func TestTheClassIsTheLowestThatARuleSays(t *testing.T) {
 // sharedTwin is a budget that classes share, without the planner: two buckets for a request at most, one after the
 // other.
 type sharedTwin struct {
-	shape rate.Shape
-	terms *policy.PriorityTerms
-	whole bucket.State
-	sure  map[policy.Class]bucket.State
+	shape      rate.Shape
+	terms      *policy.PriorityTerms
+	whole      bucket.State
+	guaranteed map[policy.Class]bucket.State
 }
 
 func (w *sharedTwin) take(now int64, class policy.Class, cost int64) bool {
@@ -122,16 +122,16 @@ func (w *sharedTwin) take(now int64, class policy.Class, cost int64) bool {
 		w.whole = after
 		return true
 	}
-	share := w.terms.Sure(class)
+	share := w.terms.Guaranteed(class)
 	part, ok := w.shape.Share(share.Percent)
 	partUnits, possible := part.Units(cost)
 	if !ok || !possible {
 		return false
 	}
 	whole, fits := w.whole.Charge(now, w.shape, units)
-	sure, also := w.sure[share.Class].Charge(now, part, partUnits)
+	guaranteed, also := w.guaranteed[share.Class].Charge(now, part, partUnits)
 	if fits && also {
-		w.whole, w.sure[share.Class] = whole, sure
+		w.whole, w.guaranteed[share.Class] = whole, guaranteed
 	}
 	return fits && also
 }
@@ -155,10 +155,10 @@ func drawShares(rng *rand.Rand) policy.Priority {
 }
 
 // TestSharedBudgetsAreThoseOfTheTwin at random: whatever classes ask, answers are the twin's, all classes together get
-// no more than the rule says, and whoever asks for no more than its class is sure of is never denied.
+// no more than the rule says, and whoever asks for no more than its class is guaranteed is never denied.
 func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(20, 26))
-	sureDecisions, byKept := 0, 0
+	byGuarantee, byKept := 0, 0
 	for world := range 60 {
 		shared := policy.Rule{Limit: 1 + rng.Int64N(500), Per: time.Duration(1+rng.IntN(5)) * time.Second,
 			Burst: 100 + rng.Int64N(400), Priority: drawShares(rng)}
@@ -168,9 +168,9 @@ func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
 			t.Fatal(err)
 		}
 		terms, _ := shared.Priority.Terms()
-		twin := &sharedTwin{shape: shape, terms: terms, sure: map[policy.Class]bucket.State{}}
+		twin := &sharedTwin{shape: shape, terms: terms, guaranteed: map[policy.Class]bucket.State{}}
 		honest := policy.Critical + policy.Class(rng.IntN(4))
-		share := terms.Sure(honest)
+		share := terms.Guaranteed(honest)
 		own, _ := shape.Share(share.Percent)
 		var asked bucket.State                    // of the honest class
 		queue, last := int64(0), b.Now.UnixNano() // Lindley's recursion
@@ -179,15 +179,15 @@ func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
 			now := b.Now.UnixNano()
 			class := policy.Critical + policy.Class(rng.IntN(4))
 			cost := 1 + rng.Int64N(1+rng.Int64N(9))
-			if terms.Sure(class) == share {
+			if terms.Guaranteed(class) == share {
 				if class = honest; !own.Algorithm.Drains() || own.Capacity == 0 {
 					continue
 				}
 				o := bucket.Outcome{}
 				if asked, o = asked.Take(now, own, cost); !o.Allowed {
-					continue // it asks for no more than it is sure of
+					continue // it asks for no more than it is guaranteed
 				}
-				sureDecisions++
+				byGuarantee++
 			}
 			d := b.Check(context.Background(), headgate.Request{Method: "GET", Target: "/" + class.String(),
 				Peer: trial.Client, Cost: cost})
@@ -199,7 +199,7 @@ func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
 			case d.Allowed:
 				queue, last = max(0, queue-(now-last)*shape.Drain/shape.Tick)+cost*shape.Unit, now
 			case class == honest && share.Percent > 0:
-				t.Fatalf("world %d, step %d, %+v: class %v is denied what it is sure of", world, step, shared, class)
+				t.Fatalf("world %d, step %d, %+v: class %v is denied what it is guaranteed", world, step, shared, class)
 			default:
 				byKept++
 			}
@@ -209,8 +209,8 @@ func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
 			}
 		}
 	}
-	if sureDecisions < 1000 || byKept < 1000 {
-		t.Errorf("%d by what is sure, %d denied, want many of both", sureDecisions, byKept)
+	if byGuarantee < 1000 || byKept < 1000 {
+		t.Errorf("%d by what is guaranteed, %d denied, want many of both", byGuarantee, byKept)
 	}
 }
 
@@ -268,8 +268,8 @@ func TestLookSaysWhatCheckWould(t *testing.T) {
 	}
 }
 
-// TestSettlingGivesBackWhatAClassIsSureOf: after all is given back, all of it is there again.
-func TestSettlingGivesBackWhatAClassIsSureOf(t *testing.T) {
+// TestSettlingGivesBackWhatIsGuaranteed: after all is given back, all of it is there again.
+func TestSettlingGivesBackWhatIsGuaranteed(t *testing.T) {
 	for name, shared := range map[string]policy.Rule{
 		"tokens": {Limit: 1, Per: 24 * time.Hour, Burst: 100, Priority: "high:20,low:10"},
 		"under way": {Limit: 100, Per: time.Hour, Subject: policy.SubjectEndpoint.Counting(policy.CountsUnderWay),
@@ -332,7 +332,7 @@ func TestShadowsOfSharedBudgets(t *testing.T) {
 	}
 }
 
-// TestShadowsBesideAnEnforcedBudget: a request that passes by what its class is sure of is asked about the same way
+// TestShadowsBesideAnEnforcedBudget: a request that passes by what its class is guaranteed is asked about the same way
 // where another budget is in shadow.
 func TestShadowsBesideAnEnforcedBudget(t *testing.T) {
 	shared := policy.Rule{Limit: 1, Per: time.Hour, Burst: 100, Priority: "high:20,low:10"}
@@ -340,7 +340,7 @@ func TestShadowsBesideAnEnforcedBudget(t *testing.T) {
 	tried := rules[len(rules)-1]
 	tried.Mode, tried.Subject = policy.Shadow, policy.SubjectIP
 	b := trial.New(t, templates, append(rules, tried))
-	for range 45 { // 35 that leave what is to be left, and 10 that low is sure of
+	for range 45 { // 35 that leave what is to be left, and 10 that low is guaranteed
 		d := b.Get("/low")
 		for _, v := range d.Verdicts() {
 			if !d.Allowed || !v.Outcome.Allowed {
@@ -349,7 +349,7 @@ func TestShadowsBesideAnEnforcedBudget(t *testing.T) {
 		}
 	}
 	if d := b.Get("/low"); d.Allowed {
-		t.Error("low passes beyond what it is sure of")
+		t.Error("low passes beyond what it is guaranteed")
 	}
 }
 
@@ -405,7 +405,7 @@ func TestASharedBudgetOfTwoPrincipals(t *testing.T) {
 	}
 }
 
-// TestAPlanTellsNoMoreVerdictsThanRules: what a class is sure of is a part of a rule's bucket, and no rule of its own.
+// TestAPlanTellsNoMoreVerdictsThanRules: what a class is guaranteed is a part of a rule's bucket, and no further rule.
 func TestAPlanTellsNoMoreVerdictsThanRules(t *testing.T) {
 	b := sharing(t, policy.Rule{Limit: 1, Burst: 10, Priority: "high:40,low:40"})
 	var p charge.Plan

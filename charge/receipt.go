@@ -40,17 +40,17 @@ type tenant struct{ project, tier, also string }
 type item struct {
 	tenant int // in Receipt.tenants
 
-	rule  uint64 // policy.Terms.ID
-	every bool   // a rule for "*"
-	key   key.Key
-	tag   uint16 // and reach, as in bucket.Take
-	reach bucket.Reach
-	place uint32 // as in bucket.Take; not 0 if units are a place that several processes know of
-	shape rate.Shape
-	units int64
-	cost  int64 // tokens that are units
-	fixed bool  // whatever the request turns out to have cost
-	sure  bool  // it is of what the class was sure of, beside what the rule's own bucket was charged
+	rule       uint64 // policy.Terms.ID
+	every      bool   // a rule for "*"
+	key        key.Key
+	tag        uint16 // and reach, as in bucket.Take
+	reach      bucket.Reach
+	place      uint32 // as in bucket.Take; not 0 if units are a place that several processes know of
+	shape      rate.Shape
+	units      int64
+	cost       int64 // tokens that are units
+	fixed      bool  // whatever the request turns out to have cost
+	guaranteed bool  // it is of what the class was guaranteed, beside what the rule's own bucket was charged
 
 	moved int64 // of Earlier, when the project had moved last
 
@@ -94,7 +94,7 @@ func (p *Plan) Receipt(r *Receipt) {
 		r.items = append(r.items, item{
 			tenant: int(c.Principal), rule: c.id, every: c.Level.EveryEndpoint(),
 			key: take.Key, tag: take.Tag, reach: take.Reach, place: take.Place, shape: take.Shape, units: units,
-			moved: c.moved, cost: take.Cost, fixed: c.most > 0, sure: c.Kind == Sure,
+			moved: c.moved, cost: take.Cost, fixed: c.most > 0, guaranteed: c.Kind == Guaranteed,
 			counts: p.Set.CountWhen(c.Rule), concurrent: c.Concurrent, since: p.Now + int64(out.Later),
 		})
 	}
@@ -277,7 +277,7 @@ func (r *Receipt) AddPlaces(to map[uint64]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.items {
-		if it := &r.items[i]; it.concurrent && !it.corrected && !it.sure {
+		if it := &r.items[i]; it.concurrent && !it.corrected && !it.guaranteed {
 			to[it.rule]++
 		}
 	}
@@ -408,7 +408,7 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
 		}
 		at, slower := r.at, lowered(s.lowered, &terms, a.Level, it.reach)
-		if it.sure { // whose bucket never had another limit, and is never lowered
+		if it.guaranteed { // whose bucket never had another limit, and is never lowered
 			terms.Shape, terms.Since, terms.Before, slower = it.shape, 0, nil, nil
 		}
 		if slower != nil {

@@ -467,7 +467,7 @@ func untilMore(rule *rendered, got *bucket.Outcome, less int64) time.Duration {
 	}
 	// Rounded to the side of a later time; the field has whole seconds.
 	wait := got.ResetAfter - time.Duration(float64(missing)*rule.perToken)
-	if less > 0 && wait <= 0 { // it passed by what its class is sure of, whose tokens come back more slowly
+	if less > 0 && wait <= 0 { // it passed by what its class is guaranteed, whose tokens come back more slowly
 		return got.ResetAfter
 	}
 	return wait

@@ -11,7 +11,7 @@ import (
 )
 
 // TestFieldsTellWhatTheClassHas of a budget that classes share, and when that is more: of twenty tokens, one a minute,
-// low has seven, and then two that it is sure of.
+// low has seven, and then two that it is guaranteed.
 func TestFieldsTellWhatTheClassHas(t *testing.T) {
 	d := newDoor(t, []policy.Rule{
 		{Endpoint: policy.All, Limit: 1, Per: time.Minute, Burst: 20, Subject: policy.SubjectEndpoint, Name: "all",

@@ -194,11 +194,11 @@ type Attempt struct {
 // Share is what the request's class has of a bucket that classes share. What is left of it is told as that class may
 // use it.
 type Share struct {
-	Kept    int64  `json:"kept"`              // tokens that the class leaves for others
-	Sure    int    `json:"sure_percent"`      // of the limit, that it may have whatever others ask for
-	As      string `json:"as,omitempty"`      // the class whose share that is, if the rule does not name this one
-	Used    bool   `json:"by_sure,omitempty"` // the request passes by that alone
-	Highest bool   `json:"highest,omitempty"` // what it leaves is only what all are sure of
+	Kept       int64  `json:"kept"`                   // tokens that the class leaves for others
+	Guaranteed int    `json:"guaranteed_percent"`     // of the limit, that it may have whatever others ask for
+	As         string `json:"as,omitempty"`           // whose share that is, if the rule does not name this class
+	Used       bool   `json:"by_guarantee,omitempty"` // the request passes by that alone
+	Highest    bool   `json:"highest,omitempty"`      // what it leaves is only what all are guaranteed
 }
 
 // shareOf is what a request's class has of the bucket of a charge, nil if classes do not share it.
@@ -208,13 +208,13 @@ func shareOf(p *charge.Plan, of int) *Share {
 	if terms == nil || terms.Shares == nil || c.Kind.Guards() {
 		return nil
 	}
-	sure := terms.Sure(p.Class)
-	s := &Share{Kept: p.Set.Leaves(c.Rule, p.Class), Sure: sure.Percent, Highest: sure == terms.Shares[0]}
-	if sure.Class != p.Class {
-		s.As = sure.Class.String()
+	own := terms.Guaranteed(p.Class)
+	s := &Share{Kept: p.Set.Leaves(c.Rule, p.Class), Guaranteed: own.Percent, Highest: own == terms.Shares[0]}
+	if own.Class != p.Class {
+		s.As = own.Class.String()
 	}
 	for i := range p.Charges {
-		s.Used = s.Used || p.Charges[i].Kind == charge.Sure && p.Charges[i].Of == of
+		s.Used = s.Used || p.Charges[i].Kind == charge.Guaranteed && p.Charges[i].Of == of
 	}
 	return s
 }
@@ -448,7 +448,7 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 		return // the buckets could not be asked
 	}
 	for i := range d.Plan.Charges {
-		if c := &d.Plan.Charges[i]; !c.Joined && c.Kind != charge.Sure {
+		if c := &d.Plan.Charges[i]; !c.Joined && c.Kind != charge.Guaranteed {
 			a := attempt(l, d, c, &verdicts[c.Place])
 			var t *charge.Time
 			if d.Times != nil {

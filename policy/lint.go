@@ -222,8 +222,8 @@ func (c *ruleCheck) checkKept(r *Rule) string {
 		if part, ok := shape.Share(share.Percent); !ok {
 			continue
 		} else if err := c.o.Keeps(part); err != nil {
-			return fmt.Sprintf("a limit of which the shared store can count what class %v is sure of: %s", share.Class,
-				oneLine(err))
+			return fmt.Sprintf("a limit of which the shared store can count what is guaranteed to class %v: %s",
+				share.Class, oneLine(err))
 		}
 	}
 	return ""

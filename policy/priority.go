@@ -45,7 +45,7 @@ func (c *Class) UnmarshalText(text []byte) error {
 // applies to, or how classes share its budget. Empty is nothing.
 //
 //	low                       requests under this rule are of class low
-//	high:30,normal:20,low:10  three classes share this rule's budget; each is sure of so many percent of it
+//	high:30,normal:20,low:10  three classes share this rule's budget; each is guaranteed so many percent of it
 type Priority string
 
 // PriorityTerms are what a Priority says: one of both.
@@ -54,18 +54,18 @@ type PriorityTerms struct {
 	Shares []Share // who shares the budget, the highest class first
 }
 
-// Share is what one class is sure of.
+// Share is what one class is guaranteed.
 type Share struct {
 	Class   Class
-	Percent int // of the rate and the burst, 0 to mostSure
+	Percent int // of the rate and the burst, 0 to mostGuaranteed
 }
 
-// mostSure is how many percent of a budget classes may be sure of together. What is left is for whoever needs it, the
-// highest class first; without it they would have a budget each.
-const mostSure = 90
+// mostGuaranteed is how many percent of a budget classes may be guaranteed together. What is left is for whoever needs
+// it, the highest class first; without it they would have a budget each.
+const mostGuaranteed = 90
 
 const wantPriority = `"critical", "high", "normal" or "low" for the requests that the rule applies to; or two or more of these that ` +
-	`share its budget, from the highest, with the percent that each is sure of, 90 together at most: "high:30,normal:20,low:10"`
+	`share its budget, from the highest, with the percent that each is guaranteed, 90 together at most: "high:30,normal:20,low:10"`
 
 // Priority writes t.
 func (t *PriorityTerms) Priority() Priority {
@@ -102,7 +102,7 @@ func (p Priority) Terms() (*PriorityTerms, error) {
 		}
 		t.Shares = append(t.Shares, s)
 	}
-	if len(t.Shares) < 2 || t.sure() > mostSure {
+	if len(t.Shares) < 2 || t.guaranteed() > mostGuaranteed {
 		return nil, wrong
 	}
 	return &t, nil
@@ -126,8 +126,8 @@ func (p *Priority) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// sure is how many percent all classes together are sure of.
-func (t *PriorityTerms) sure() (percent int) {
+// guaranteed is how many percent all classes together are guaranteed.
+func (t *PriorityTerms) guaranteed() (percent int) {
 	for _, s := range t.Shares {
 		percent += s.Percent
 	}
@@ -144,16 +144,16 @@ func (t *PriorityTerms) place(c Class) int {
 	return len(t.Shares) - 1
 }
 
-// Kept is how many percent of the budget's burst a request of a class leaves for others: what all are sure of, and of
-// the rest an equal part for each class above. So the highest class may use all of the rest, and the lowest of three a
-// third. It is 0 to 99, and for the highest class not 0 unless nobody is sure of anything.
+// Kept is how many percent of the budget's burst a request of a class leaves for others: what all are guaranteed, and
+// of the rest an equal part for each class above. So the highest class may use all of the rest, and the lowest of
+// three a third. It is 0 to 99, and for the highest class not 0 unless nobody is guaranteed anything.
 func (t *PriorityTerms) Kept(c Class) int {
-	sure := t.sure()
-	return sure + (100-sure)*t.place(c)/len(t.Shares)
+	guaranteed := t.guaranteed()
+	return guaranteed + (100-guaranteed)*t.place(c)/len(t.Shares)
 }
 
-// Sure is how many percent of the rate and the burst a class is sure of, and the class whose share that is.
-func (t *PriorityTerms) Sure(c Class) Share { return t.Shares[t.place(c)] }
+// Guaranteed is how many percent of the rate and the burst a class is guaranteed, and the class whose share that is.
+func (t *PriorityTerms) Guaranteed(c Class) Share { return t.Shares[t.place(c)] }
 
 // placesOf says how classes share what belongs to no rule, such as the places to wait, if there are several.
 func placesOf(named [Classes]bool) *PriorityTerms {
@@ -161,7 +161,7 @@ func placesOf(named [Classes]bool) *PriorityTerms {
 	t := &PriorityTerms{}
 	for c := Critical; c < classes; c++ {
 		if named[c] {
-			t.Shares = append(t.Shares, Share{c, surePlaces})
+			t.Shares = append(t.Shares, Share{c, guaranteedPlaces})
 		}
 	}
 	if len(t.Shares) < 2 {
@@ -170,8 +170,8 @@ func placesOf(named [Classes]bool) *PriorityTerms {
 	return t
 }
 
-// surePlaces is how many percent of the places each class is sure of.
-const surePlaces = 5
+// guaranteedPlaces is how many percent of the places each class is guaranteed.
+const guaranteedPlaces = 5
 
 // priority numbers a Priority, which must be right.
 func (n *numbering) priority(p Priority) uint32 {
@@ -253,7 +253,7 @@ func checkPriority(r *Rule, sh rate.Shape, wrong func(field, value, want string)
 	for _, s := range terms.Shares {
 		if _, ok := sh.Share(s.Percent); s.Percent > 0 && !ok {
 			wrong("priority", text(string(r.Priority)), fmt.Sprintf(
-				"a burst of %d or more, so that what %v is sure of (%d %% of %d) is a token at least",
+				"a burst of %d or more, so that what %v is guaranteed (%d %% of %d) is a token at least",
 				(100+s.Percent-1)/s.Percent, s.Class, s.Percent, sh.Burst()))
 			return
 		}
@@ -273,8 +273,8 @@ func (c *review) checkClassCosts(i int, id RuleID, costs []endpointCost) {
 	room, poorest := int64(math.MaxInt64), Unclassed
 	for _, share := range terms.Shares {
 		most := s.shapes[r.limit].Keeping(terms.Kept(share.Class)).Burst()
-		if sure, ok := s.shapes[r.limit].Share(share.Percent); ok {
-			most = max(most, sure.Burst())
+		if own, ok := s.shapes[r.limit].Share(share.Percent); ok {
+			most = max(most, own.Burst())
 		}
 		if most < room {
 			room, poorest = most, share.Class
@@ -312,7 +312,7 @@ func (c *advice) notePriority(i int, r *Rule) {
 		if s.Class != Normal && !c.set.classed[s.Class] && !c.full("class_without_rule") {
 			c.rule(Note, i, "class_without_rule", "priority", text(string(r.Priority)),
 				fmt.Sprintf("a rule with priority %v: no request is of this class, and the %d %% of the burst that it "+
-					"is sure of lie idle", s.Class, s.Percent))
+					"is guaranteed lie idle", s.Class, s.Percent))
 		}
 	}
 }

@@ -32,12 +32,12 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// TestWhatAClassLeaves for others: what all are sure of, and an equal part of the rest for each class above.
+// TestWhatAClassLeaves for others: what all are guaranteed, and an equal part of the rest for each class above.
 func TestWhatAClassLeaves(t *testing.T) {
 	for _, test := range []struct {
-		priority string
-		kept     [4]int // of critical, high, normal and low
-		sure     [4]int
+		priority   string
+		kept       [4]int // of critical, high, normal and low
+		guaranteed [4]int
 	}{
 		{"critical:10,high:10,normal:10,low:10", [4]int{40, 55, 70, 85}, [4]int{10, 10, 10, 10}},
 		{"high:20,low:10", [4]int{30, 30, 65, 65}, [4]int{20, 20, 10, 10}},
@@ -50,10 +50,10 @@ func TestWhatAClassLeaves(t *testing.T) {
 		}
 		for i := range test.kept {
 			class := policy.Critical + policy.Class(i)
-			kept, sure := terms.Kept(class), terms.Sure(class).Percent
-			if kept != test.kept[i] || sure != test.sure[i] {
-				t.Errorf("%s: class %v leaves %d %% and is sure of %d %%, want %d and %d", test.priority, class,
-					kept, sure, test.kept[i], test.sure[i])
+			kept, guaranteed := terms.Kept(class), terms.Guaranteed(class).Percent
+			if kept != test.kept[i] || guaranteed != test.guaranteed[i] {
+				t.Errorf("%s: class %v leaves %d %% and is guaranteed %d %%, want %d and %d", test.priority, class,
+					kept, guaranteed, test.kept[i], test.guaranteed[i])
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func FuzzPriority(f *testing.F) {
 		if terms.Shares == nil {
 			return
 		}
-		sure, kept := 0, 0
+		guaranteed, kept := 0, 0
 		for class := policy.Critical; class <= policy.Low; class++ {
 			if k := terms.Kept(class); k < kept || k > 99 {
 				t.Fatalf("%q: class %v leaves %d %%, after %d %%", p, class, k, kept)
@@ -90,10 +90,10 @@ func FuzzPriority(f *testing.F) {
 			}
 		}
 		for _, s := range terms.Shares {
-			sure += s.Percent
+			guaranteed += s.Percent
 		}
-		if first := terms.Kept(policy.Critical); first != sure || sure > 90 {
-			t.Fatalf("%q: the highest leaves %d %%, all are sure of %d %%", p, first, sure)
+		if first := terms.Kept(policy.Critical); first != guaranteed || guaranteed > 90 {
+			t.Fatalf("%q: the highest leaves %d %%, all are guaranteed %d %%", p, first, guaranteed)
 		}
 	})
 }
@@ -126,7 +126,7 @@ func TestFindingsOfPriorities(t *testing.T) {
 			`error: rules[0] (*, per endpoint): penalty is "10 in 1m for 15m", want none, because classes share`},
 		"less than a token": {[]policy.Rule{with(func(r *policy.Rule) { r.Limit = 9 }), low, high}, 1,
 			`error: rules[0] (*, per endpoint): priority is "high:20,low:10", want a burst of 10 or more, so that what low is ` +
-				`sure of (10 % of 9) is a token at least`},
+				`guaranteed (10 % of 9) is a token at least`},
 		"of an exempt endpoint": {
 			[]policy.Rule{{Endpoint: "GET /a", Mode: policy.Allow, Priority: "low"}, shared, high},
 			1, `error: rules[0] (GET /a): priority is "low", want none, because`,

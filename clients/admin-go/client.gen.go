@@ -1253,7 +1253,7 @@ type Explanation struct {
 		// Principal Which of `identity.others` uses the bucket; absent if the first principal does.
 		Principal *string `json:"principal,omitempty"`
 
-		// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+		// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is guaranteed.
 		//
 		// Example: high:30,normal:20,low:10
 		Priority *Priority `json:"priority,omitempty"`
@@ -1279,17 +1279,17 @@ type Explanation struct {
 			// As The class whose share that is, if the rule does not name this one.
 			As *string `json:"as,omitempty"`
 
-			// BySure The request passes by that alone.
-			BySure *bool `json:"by_sure,omitempty"`
+			// ByGuarantee The request passes by that alone.
+			ByGuarantee *bool `json:"by_guarantee,omitempty"`
+
+			// GuaranteedPercent Of the limit, that it may have whatever others ask for.
+			GuaranteedPercent int `json:"guaranteed_percent"`
 
 			// Highest No other class of the rule is above.
 			Highest *bool `json:"highest,omitempty"`
 
 			// Kept Tokens that the class leaves for others.
 			Kept int64 `json:"kept"`
-
-			// SurePercent Of the limit, that it may have whatever others ask for.
-			SurePercent int `json:"sure_percent"`
 		} `json:"share,omitempty"`
 
 		// StandsFor The rule whose place this one takes until then.
@@ -1717,7 +1717,7 @@ type Plan struct {
 // Points defines model for Points.
 type Points = int
 
-// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is guaranteed.
 //
 // Example: high:30,normal:20,low:10
 type Priority = string
@@ -1871,7 +1871,7 @@ type Row struct {
 	// Per Whole seconds, as a number or a duration such as 60s or 1h.
 	Per *Per `json:"per,omitempty"`
 
-	// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+	// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is guaranteed.
 	//
 	// Example: high:30,normal:20,low:10
 	Priority *Priority `json:"priority,omitempty"`
@@ -1931,7 +1931,7 @@ type Rule struct {
 	// Per Whole seconds, as a number or a duration such as 60s or 1h.
 	Per *Per `json:"per,omitempty"`
 
-	// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is sure of.
+	// Priority Of which class the requests are that the rule applies to: critical, high, normal (where no rule says anything) or low. Or which classes share its limit, from the highest, each with the percent that it is guaranteed.
 	//
 	// Example: high:30,normal:20,low:10
 	Priority *Priority `json:"priority,omitempty"`

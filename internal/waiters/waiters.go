@@ -51,9 +51,9 @@ const MaxClasses = 8
 
 // Part is what a class of requests may have of the places, in percent.
 type Part struct {
-	Class uint8 // 0 for requests that are of none, which may have all
-	Kept  int   // for other classes
-	Sure  int   // whatever others want
+	Class      uint8 // 0 for requests that are of none, which may have all
+	Kept       int   // for other classes
+	Guaranteed int   // whatever others want
 }
 
 // New returns an empty Room.
@@ -78,7 +78,7 @@ func (r *Room) Enter(most int64, who *identity.Principal, part Part) (place int)
 	switch {
 	case all > most:
 		r.refused.Full.Add(1)
-	case all > most-most*int64(part.Kept)/100 && ofClass > most*int64(part.Sure)/100:
+	case all > most-most*int64(part.Kept)/100 && ofClass > most*int64(part.Guaranteed)/100:
 		r.refused.LowerClass.Add(1)
 	case all > most-queues*share && mine > share:
 		r.refused.BeyondShare.Add(1)

@@ -243,13 +243,15 @@ func BenchmarkPlace(b *testing.B) {
 }
 
 // TestClassesLeavePlaces has requests of classes come and go at random: a class finds a place while what it leaves for
-// others is free, or while it has fewer than it is sure of, whatever the others have.
+// others is free, or while it has fewer than it is guaranteed, whatever the others have.
 func TestClassesLeavePlaces(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	parts := []Part{{Class: 2, Kept: 15, Sure: 5}, {Class: 3, Kept: 43, Sure: 5}, {Class: 4, Kept: 71, Sure: 5}}
+	parts := []Part{
+		{Class: 2, Kept: 15, Guaranteed: 5}, {Class: 3, Kept: 43, Guaranteed: 5}, {Class: 4, Kept: 71, Guaranteed: 5},
+	}
 	const most = 200 // for which there are no queues
 	w, taken := New(), map[uint8][]int{}
-	bySure, lower := 0, uint64(0)
+	byGuarantee, lower := 0, uint64(0)
 	for step := range 20_000 {
 		all := len(taken[2]) + len(taken[3]) + len(taken[4])
 		part := parts[random.IntN(3)]
@@ -261,9 +263,9 @@ func TestClassesLeavePlaces(t *testing.T) {
 			}
 			continue
 		}
-		left, sure := all < most-most*part.Kept/100, len(own) < most*part.Sure/100
+		left, guaranteed := all < most-most*part.Kept/100, len(own) < most*part.Guaranteed/100
 		place := w.Enter(most, named(random.IntN(1000)), part)
-		if got := place != NoPlace; got != (left || sure) {
+		if got := place != NoPlace; got != (left || guaranteed) {
 			t.Fatalf("step %d: class %d has %d of %d, entered %t", step, part.Class, len(own), all, got)
 		}
 		if place != NoPlace {
@@ -271,13 +273,13 @@ func TestClassesLeavePlaces(t *testing.T) {
 		} else {
 			lower++
 		}
-		if !left && sure {
-			bySure++
+		if !left && guaranteed {
+			byGuarantee++
 		}
 	}
-	if w.refused.Full.Load() != 0 || w.refused.LowerClass.Load() != lower || lower < 1000 || bySure < 100 {
-		t.Errorf("%d found it full, %d of %d what is left for others, %d had a place for sure",
-			w.refused.Full.Load(), w.refused.LowerClass.Load(), lower, bySure)
+	if w.refused.Full.Load() != 0 || w.refused.LowerClass.Load() != lower || lower < 1000 || byGuarantee < 100 {
+		t.Errorf("%d found it full, %d of %d what is left for others, %d had a place that is guaranteed",
+			w.refused.Full.Load(), w.refused.LowerClass.Load(), lower, byGuarantee)
 	}
 	for _, places := range taken {
 		for _, place := range places {

@@ -28,9 +28,9 @@ const (
 	tagLongPath
 	tagClaim
 
-	// Sure begins what names the bucket of what a class is sure of: a part of another bucket, and nobody's who sends
-	// requests.
-	Sure
+	// Guaranteed begins what names the bucket of what a class is guaranteed: a part of another bucket, and nobody's who
+	// sends requests.
+	Guaranteed
 )
 
 // MaxNamed is the longest value of a path parameter or a claim that has a bucket of its own, in bytes. Programs have

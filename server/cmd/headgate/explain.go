@@ -317,13 +317,13 @@ func shareWords(class string, b inspect.Attempt) string {
 	if b.Share.As != "" {
 		words += ", which counts as " + b.Share.As + ","
 	}
-	whom := "higher classes and for what each class is sure of"
+	whom := "higher classes and for what each class is guaranteed"
 	if b.Share.Highest {
-		whom = "what each class is sure of"
+		whom = "what each class is guaranteed"
 	}
 	words += fmt.Sprintf(" leaves %d of %d for %s", b.Share.Kept, b.Burst, whom)
-	if b.Share.Sure > 0 {
-		words += fmt.Sprintf(", and is sure of %d %% itself", b.Share.Sure)
+	if b.Share.Guaranteed > 0 {
+		words += fmt.Sprintf(", and is guaranteed %d %% itself", b.Share.Guaranteed)
 	}
 	if b.Share.Used {
 		words += ", by which this request passes"

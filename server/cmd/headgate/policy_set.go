@@ -128,7 +128,7 @@ documents. A running gateway acts on the change within a second.`,
 	flags.StringVar(&refusal, "refusal", "", "answer denied requests with \"503\", \"without fields\" that tell of "+
 		"the limit, \"as text/plain: BODY\", or all three in this order (default: 429 with problem details)")
 	flags.StringVar(&priority, "priority", "", "of which class requests are, critical, high, normal or low; or how "+
-		"classes share the limit, with what each is sure of in percent: high:30,normal:20,low:10 (default: neither)")
+		"classes share the limit, with what each is guaranteed in percent: high:30,normal:20,low:10 (default: neither)")
 	addWhy(cmd, &why)
 	out.addFlags(cmd)
 	flags.StringVar(&name, "name", "", "name that clients see (default: made of endpoint and subject)")
