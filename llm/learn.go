@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"math"
 	"sync"
 )
@@ -29,12 +30,39 @@ type EstimatorOptions struct {
 // maxModels bounds the models that are learned apart: clients choose their names.
 const maxModels = 64
 
-// learned are quantiles of one model.
+// learned is what is known of one model.
 type learned struct {
-	perByte quantile // tokens read for each byte of the request
+	read    length   // by the bytes of the request
+	written length   // by those of text that were seen
 	output  quantile // tokens written
-	text    quantile // tokens written for each byte of text that was seen
 }
+
+// length is how many tokens there are to so many bytes of text. A token is a byte at least, so what there is more was
+// in no text: an image that stood as its address, a conversation that stood as its ID, thoughts that nobody was shown.
+// As tokens for each byte, the few bytes of such a request would have the long text of any other caller cost millions.
+type length struct {
+	perByte quantile
+	beside  quantile // tokens that were in no text
+}
+
+func (l *length) add(tokens, bytes int64, share float64) {
+	beside := 0.0
+	if tokens <= bytes {
+		l.perByte.add(float64(tokens)/float64(bytes), share, short)
+	} else {
+		beside = float64(tokens) - l.text(bytes)
+	}
+	l.beside.follow(beside, share, long) // from the first on: the largest of a few would be that of one caller
+}
+
+// text is how many tokens so many bytes are.
+func (l *length) text(bytes int64) float64 { return float64(bytes) * l.perByte.or(1.0/bytesPerToken) }
+
+// tokens is how many there are to so many bytes of text.
+func (l *length) tokens(bytes int64) float64 { return l.text(bytes) + l.beside.at }
+
+// forget has what is in no text count for less. Who is denied for it teaches nothing, and would be denied for ever.
+func (l *length) forget() { l.beside.at *= 1 - long/10 }
 
 // NewEstimator returns one that has learned nothing yet: it takes three bytes for a token, and the whole of the output.
 func NewEstimator(o EstimatorOptions) *Estimator {
@@ -54,34 +82,36 @@ const bytesPerToken = 3
 func (e *Estimator) Estimate(r *Request) Usage {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	perByte, output := 1.0/bytesPerToken, math.Inf(1)
-	if l := e.by[e.name(r.Model)]; l != nil {
-		perByte = l.perByte.or(perByte)
-		if !e.o.Whole {
-			output = l.output.or(output)
-		}
+	l, output := e.by[e.name(r.Model)], math.Inf(1)
+	if l == nil {
+		l = &learned{}
+	} else if !e.o.Whole {
+		output = l.output.or(output)
 	}
-	limit := r.MaxOutput
-	if limit == 0 {
-		limit = e.o.MaxOutput
-	}
-	u := Usage{Input: bounded(int64(math.Ceil(float64(r.Text) * perByte)))}
-	u.Output = bounded(int64(math.Ceil(min(output, float64(limit)))))
+	u := Usage{Input: whole(l.read.tokens(r.Text)), Output: whole(min(output, float64(e.limit(r))))}
+	l.read.forget()
 	return u
 }
 
-// Written is how many tokens so many bytes of an answer's text are, as far as is known.
-func (e *Estimator) Written(model string, bytes int64) int64 {
+// limit is how many tokens an answer may have.
+func (e *Estimator) limit(r *Request) int64 { return cmp.Or(r.MaxOutput, e.o.MaxOutput) }
+
+// whole is so many tokens, rounded up.
+func whole(tokens float64) int64 { return bounded(int64(math.Ceil(min(tokens, most)))) }
+
+// Written is how many tokens an answer has of whose text so many bytes were seen, as far as is known: no more than the
+// request allows for, unless that many bytes are more.
+func (e *Estimator) Written(r *Request, bytes int64) int64 {
 	if bytes == 0 {
 		return 0
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	perByte := 1.0 / bytesPerToken
-	if l := e.by[e.name(model)]; l != nil {
-		perByte = l.text.or(perByte)
+	l := e.by[e.name(r.Model)]
+	if l == nil {
+		l = &learned{}
 	}
-	return bounded(int64(math.Ceil(float64(bytes) * perByte)))
+	return whole(min(l.written.tokens(bytes), max(float64(e.limit(r)), float64(bytes)/bytesPerToken)))
 }
 
 // Learn is told what a request has taken, once it is answered, and how many bytes of text its answer had.
@@ -97,10 +127,10 @@ func (e *Estimator) Learn(r *Request, took Usage, written int64) {
 		l = &learned{}
 		e.by[name] = l
 	}
-	l.perByte.add(float64(took.Input)/float64(r.Text), e.o.Quantile, short)
+	l.read.add(took.Input, r.Text, e.o.Quantile)
 	l.output.add(float64(took.Output), e.o.Quantile, long)
 	if written > 0 {
-		l.text.add(float64(took.Output)/float64(written), e.o.Quantile, short)
+		l.written.add(took.Output, written, e.o.Quantile)
 	}
 }
 
@@ -136,6 +166,10 @@ func (q *quantile) add(v, share, step float64) {
 		q.at = max(q.at, v)
 		return
 	}
+	q.follow(v, share, step)
+}
+
+func (q *quantile) follow(v, share, step float64) {
 	if v > q.at {
 		q.at += max(q.at, 1e-3) * step * share / (1 - share)
 		return

@@ -115,7 +115,7 @@ func (x *Exchange) SoFar() int64 { return x.meter.cost(x.request.Model, x.seen()
 // seen is what the answer says, or the request's estimate with what has been written.
 func (x *Exchange) seen() Usage {
 	u, known := x.answer.Usage()
-	written := x.meter.estimator.Written(x.request.Model, x.answer.Written())
+	written := x.meter.estimator.Written(&x.request, x.answer.Written())
 	if !known || u.Input == 0 {
 		u.Input = x.estimate.Input
 	}

@@ -84,7 +84,7 @@ func TestWhatIsTheSameEachTime(t *testing.T) {
 	r := Request{Model: "m", Text: 3000}
 	for n := range 2000 {
 		e.Learn(&r, Usage{Input: 600, Output: 100_000}, 300_000)
-		if got := e.Written("m", 300_000); got < 99_000 || n >= early && got > 104_000 {
+		if got := e.Written(&r, 300_000); got < 99_000 || n >= early && got > 104_000 {
 			t.Fatalf("after %d answers 300,000 bytes are taken for %d tokens, want 100,000", n, got)
 		}
 	}
@@ -102,7 +102,7 @@ func TestEstimateLearnsFromAnswers(t *testing.T) {
 	if got := e.Estimate(&r); got.Input < 590 || got.Input > 720 || got.Output < 190 || got.Output > 240 {
 		t.Errorf("learned: %+v, want about 600 and 200", got)
 	}
-	if got := e.Written("m", 500); got < 95 || got > 120 {
+	if got := e.Written(&r, 500); got < 95 || got > 120 {
 		t.Errorf("500 bytes of text are %d tokens, want about 100", got)
 	}
 	short := Request{Model: "m", Text: 3000, MaxOutput: 10}
@@ -115,6 +115,46 @@ func TestEstimateLearnsFromAnswers(t *testing.T) {
 	}
 	if got := whole.Estimate(&r); got.Output != 1000 {
 		t.Errorf("Whole: output %d, want 1000", got.Output)
+	}
+}
+
+// A caller whose requests or answers have few bytes and many tokens (images by their addresses, thoughts) has nobody
+// else's texts cost more than a token a byte and what such requests take, nor answers more than they may have.
+func TestTokensThatAreInNoTextAreNobodyElses(t *testing.T) {
+	e := NewEstimator(EstimatorOptions{})
+	usual := Request{Model: "m", Text: 3000, MaxOutput: 1000}
+	odd := Request{Model: "m", Text: 60, MaxOutput: 100_000}
+	for n := range 400 {
+		if n%50 == 0 { // less often than 95 of 100 leave out
+			e.Learn(&odd, Usage{Input: 500_000, Output: 90_000}, 2)
+		}
+		e.Learn(&usual, Usage{Input: 750, Output: 250}, 1000)
+		long := Request{Model: "m", Text: 30_000, MaxOutput: 4000}
+		if got := e.Estimate(&long).Input; got > 10_001 {
+			t.Fatalf("after %d answers a text of 30,000 bytes is estimated as %d tokens, want 10,000 at most", n, got)
+		}
+		if got := e.Written(&long, 4000); got > 1335 {
+			t.Fatalf("after %d answers 4000 bytes of an answer are taken for %d tokens, want 1334 at most", n, got)
+		}
+	}
+	// Where all requests are such ones they are known, and their answers have no more than they may.
+	for range 400 {
+		e.Learn(&odd, Usage{Input: 500_000, Output: 90_000}, 2)
+	}
+	if got := e.Estimate(&odd).Input; got < 490_000 || got > 700_000 {
+		t.Errorf("estimated as %d tokens, want about 500,000", got)
+	}
+	if got := e.Written(&usual, 300); got != 1000 {
+		t.Errorf("an answer that may have 1000 tokens is taken for %d", got)
+	}
+	if got := e.Written(&usual, 6000); got != 2000 {
+		t.Errorf("6000 bytes of an answer that may have 1000 tokens are taken for %d, want a third", got)
+	}
+	// Who is denied for what others took is not denied for ever.
+	for n := 0; e.Estimate(&usual).Input > 2000; n++ {
+		if n == 10_000 {
+			t.Fatal("what is denied is never estimated as less")
+		}
 	}
 }
 
