@@ -17,6 +17,9 @@ type Plan struct {
 	// Limit is what one client may have of the endpoint.
 	Limit Limit
 
+	// AtOnce is how many requests of one client may be under way at once, in place of Limit, Requests and Rate.
+	AtOnce int64
+
 	// Requests is how many are sent in all, Rate how many a second, Duration after what time the run ends.
 	Requests int
 	Rate     float64
@@ -56,12 +59,11 @@ func (p Plan) Check() error {
 	r := p.request()
 	want(validMethod(r.Method) && strings.HasPrefix(r.Target, "/") && printable(r.Target),
 		"--endpoint is %q, want a method and a path such as \"GET /v1/items/1\"", p.Endpoint)
-	want(p.Limit.Requests >= 1 && p.Limit.Requests <= 1e9, "--limit is %d, want 1 to 1000000000", p.Limit.Requests)
-	want(p.Limit.Per >= time.Millisecond && p.Limit.Per <= 31*24*time.Hour,
-		"--per is %v, want 1ms to 744h", p.Limit.Per)
-	want(p.Limit.Burst >= 1 && p.Limit.Burst <= 1e9, "--burst is %d, want 1 to 1000000000", p.Limit.Burst)
-	want(p.Requests >= 1 && p.Requests <= MaxRequests, "--requests is %d, want 1 to %d", p.Requests, MaxRequests)
-	want(p.Rate >= 0.1 && p.Rate <= MaxRate, "--rate is %v, want 0.1 to %d", p.Rate, MaxRate)
+	if p.AtOnce != 0 {
+		p.checkAtOnce(want)
+	} else {
+		p.checkLimit(want)
+	}
 	want(p.Duration >= time.Second && p.Duration <= MaxDuration, "--duration is %v, want 1s to %v",
 		p.Duration, MaxDuration)
 	for _, status := range p.limited() {
@@ -72,16 +74,30 @@ func (p Plan) Check() error {
 		want(validMethod(f.Name) && !strings.ContainsAny(f.Value, "\r\n\x00"), "--header is %q, want NAME: VALUE",
 			f.Name+": "+f.Value)
 	}
-	if len(errs) == 0 {
-		variations := p.variations()
-		least := len(p.Attacks()) * 4 * variations
-		want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d "+
-			"variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), variations)
-		want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each "+
-			"attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
-			p.Requests, p.Rate, p.half(), p.time().Round(time.Millisecond), p.Limit.Envelope(p.time()), p.enough())
+	if len(errs) == 0 && p.AtOnce == 0 {
+		p.checkEnough(want)
 	}
 	return errors.Join(errs...)
+}
+
+func (p Plan) checkLimit(want func(ok bool, format string, args ...any)) {
+	want(p.Limit.Requests >= 1 && p.Limit.Requests <= 1e9, "--limit is %d, want 1 to 1000000000", p.Limit.Requests)
+	want(p.Limit.Per >= time.Millisecond && p.Limit.Per <= 31*24*time.Hour,
+		"--per is %v, want 1ms to 744h", p.Limit.Per)
+	want(p.Limit.Burst >= 1 && p.Limit.Burst <= 1e9, "--burst is %d, want 1 to 1000000000", p.Limit.Burst)
+	want(p.Requests >= 1 && p.Requests <= MaxRequests, "--requests is %d, want 1 to %d", p.Requests, MaxRequests)
+	want(p.Rate >= 0.1 && p.Rate <= MaxRate, "--rate is %v, want 0.1 to %d", p.Rate, MaxRate)
+}
+
+// checkEnough sees that what is sent can show something.
+func (p Plan) checkEnough(want func(ok bool, format string, args ...any)) {
+	variations := p.variations()
+	least := len(p.Attacks()) * 4 * variations
+	want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d "+
+		"variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), variations)
+	want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each "+
+		"attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
+		p.Requests, p.Rate, p.half(), p.time().Round(time.Millisecond), p.Limit.Envelope(p.time()), p.enough())
 }
 
 // visible is how many times the envelope an attack must send with one variation: with less, a hole might not show.
@@ -127,9 +143,16 @@ func (p Plan) Attacks() []Attack {
 	if r := p.request(); Fill(r.Target, "") != r.Target {
 		list = append(list, Parameters)
 	}
-	if a, ok := Messages(p.Body); ok {
+	a, ok := Messages(p.Body)
+	switch {
+	case p.AtOnce > 0: // of which a batch is one
+		if ok {
+			list = append(list, a)
+		}
+		list = append(list, Ends)
+	case ok:
 		list = append(list, a.batches(), a)
-	} else if p.Body != "" {
+	case p.Body != "":
 		list = append(list, Batches)
 	}
 	return list

@@ -3,10 +3,12 @@ package attack
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 )
@@ -16,6 +18,9 @@ type Request struct {
 	Method, Target string
 	Header         []Field
 	Body           string
+
+	// Closes says that the client ends its side of the connection behind the request, and waits for the answer.
+	Closes bool
 }
 
 // Field is one header line.
@@ -45,6 +50,18 @@ type Client struct {
 	answers *bufio.Reader
 }
 
+// Connect makes the connection, if there is none.
+func (c *Client) Connect(ctx context.Context) error {
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := c.Dial(ctx)
+	if err == nil {
+		c.conn, c.answers = conn, bufio.NewReader(conn)
+	}
+	return err
+}
+
 // maxAnswer bounds what is read of a body. Of a longer one the connection is not used again.
 const maxAnswer = 64 << 10
 
@@ -61,12 +78,8 @@ func (c *Client) Do(ctx context.Context, r Request) (status int, err error) {
 }
 
 func (c *Client) try(ctx context.Context, r Request) (int, error) {
-	if c.conn == nil {
-		conn, err := c.Dial(ctx)
-		if err != nil {
-			return 0, err
-		}
-		c.conn, c.answers = conn, bufio.NewReader(conn)
+	if err := c.Connect(ctx); err != nil {
+		return 0, err
 	}
 	patience := c.Patience
 	if patience == 0 {
@@ -86,8 +99,11 @@ func (c *Client) try(ctx context.Context, r Request) (int, error) {
 		c.Close()
 		return 0, err
 	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && r.Closes {
+		_ = half.CloseWrite() // what the server has made of it is seen
+	}
 	status, reusable, err := c.read(r.Method)
-	if err != nil || !reusable {
+	if err != nil || !reusable || r.Closes {
 		c.Close()
 	}
 	return status, err
@@ -125,6 +141,15 @@ func (c *Client) read(method string) (status int, reusable bool, err error) {
 		}
 		return answer.StatusCode, reusable, nil
 	}
+}
+
+// open reports whether the server has kept a connection on which nobody says anything.
+func (c *Client) open() bool {
+	if c.conn == nil || c.conn.SetReadDeadline(time.Now().Add(time.Millisecond)) != nil {
+		return false
+	}
+	_, err := c.answers.Peek(1)
+	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // Close ends the connection. The next request makes another.

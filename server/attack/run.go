@@ -35,6 +35,9 @@ type Finding struct {
 	Beyond   int64   `json:"beyond"`   // requests above the envelope of the interval in which most were
 	Seconds  float64 `json:"seconds"`  // from the first sending to the last answer
 
+	// AtOnce is how many were under way at the same moment for certain. Then Envelope is how many may be.
+	AtOnce int `json:"at_once,omitempty"`
+
 	Statuses map[int]int   `json:"statuses"`       // answers by status; 0: no answer
 	Families []FamilyCount `json:"families"`       // what was admitted most often first
 	Note     string        `json:"note,omitempty"` // what was not tried, and why
@@ -70,14 +73,26 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 		}
 	}
 	var findings []Finding
-	usual := 0
+	usual, lasts := 0, time.Duration(0)
+	if p.AtOnce > 0 {
+		var err error
+		if usual, lasts, err = v.alone(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, a := range p.Attacks() {
 		note := v.settle(&a, strangers[a.Stranger], usual)
-		shots, err := v.attack(ctx, a, usual)
+		var shots []shot
+		var err error
+		if p.AtOnce > 0 {
+			shots, err = v.hold(ctx, a, usual, lasts)
+		} else {
+			shots, err = v.attack(ctx, a, usual)
+		}
 		if err != nil {
 			return findings, err
 		}
-		if a.Name == Plain.Name {
+		if a.Name == Plain.Name && p.AtOnce == 0 {
 			if usual = usualStatus(shots, p.limited()); usual == 0 {
 				return findings,
 					fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or "+
@@ -85,6 +100,9 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 			}
 		}
 		f := judge(a, shots, p, usual)
+		if p.AtOnce > 0 {
+			f = judgeAtOnce(a, shots, p, usual, lasts)
+		}
 		f.Note = note
 		findings = append(findings, f)
 		tell(f)
@@ -92,6 +110,9 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 			return findings,
 				errors.New("the plain request has more than the limit already, so there is nothing to compare the " +
 					"attacks with")
+		}
+		if a.Name == Plain.Name && p.AtOnce > 0 && f.Verdict == Inconclusive && ctx.Err() == nil {
+			return findings, errPlaces
 		}
 		if ctx.Err() != nil {
 			break
@@ -110,7 +131,8 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 type shot struct {
 	span   Span
 	family string
-	status int // 0: no answer
+	status int  // 0: no answer
+	closes bool // that it has none, or one of 5xx, says nothing of the server
 }
 
 // volley fires attacks at one server.
@@ -174,6 +196,9 @@ func (v *volley) client(from netip.Addr) *Client {
 	c := &Client{
 		Dial: func(ctx context.Context) (net.Conn, error) { return v.site.Dial(ctx, from) },
 		Host: v.site.Host, Agent: v.plan.Agent,
+	}
+	if v.plan.AtOnce > 0 {
+		c.Patience = patienceOf
 	}
 	if fields := named(v.plan.Body); len(fields) > 0 && fields[0].path[0] == "method" {
 		c.Outcome = outcome
@@ -268,10 +293,12 @@ func (v *volley) work(ctx context.Context, a Attack, next <-chan int) {
 func (v *volley) note(s shot, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.shots = append(v.shots, s); s.closes {
+		return
+	}
 	if err != nil {
 		v.lost = err
 	}
-	v.shots = append(v.shots, s)
 	v.last[v.count%len(v.last)] = s.status
 	v.count++
 	failed, silent := 0, 0
@@ -371,6 +398,8 @@ func admitted(a Attack, status int, limited []int, usual int) bool {
 		return false
 	}
 	switch a.Name {
+	case Ends.Name:
+		return status == usual || status == http.StatusSwitchingProtocols
 	case Spelling.Name, Parameters.Name, Batches.Name, credentialName, claimedName:
 		// any other answer says that this is not the resource, or that the credential was not read
 		return status == usual

@@ -22,6 +22,9 @@ type Site struct {
 	Addresses    []netip.AddrPort
 
 	Roots *x509.CertPool // that certificates must lead to; nil: the system's
+
+	// Connect makes connections, from an address if that is valid; nil: as the system does.
+	Connect func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error)
 }
 
 // Lookup finds the addresses of a name.
@@ -130,13 +133,13 @@ func (s Site) Loopback(ctx context.Context) bool {
 // Dial connects to the first address of the site that answers. from is the address that the
 // connection comes from; the zero one leaves that to the system.
 func (s Site) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
-	if from.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	connect := s.Connect
+	if connect == nil {
+		connect = dial
 	}
 	var errs []error
 	for _, a := range s.Addresses {
-		conn, err := dialer.DialContext(ctx, "tcp", a.String())
+		conn, err := connect(ctx, from, a)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -162,4 +165,13 @@ func (s Site) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
 		return secure, nil
 	}
 	return nil, errors.Join(errs...)
+}
+
+// dial connects as the system does.
+func dial(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	if from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	return dialer.DialContext(ctx, "tcp", to.String())
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/attack"
@@ -40,6 +41,10 @@ admitted together must not exceed the credential's own limit.
 
 With a --body, bodies that hold ten of it are tried as well: each counts as ten.
 
+With --at-once in place of --limit it is about how many requests of a client are
+under way at the same moment. Choose an endpoint that takes a fifth of a second or
+more: who is answered sooner cannot be seen beside another.
+
 Only loopback is attacked, and hosts that you name with --i-own-this-host: other
 people's servers are not yours to try. No redirect is followed, no other host is
 contacted, and the run ends by itself. Whatever is not answered with 429 (or a
@@ -54,8 +59,8 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
   headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --header "X-Api-Key: $KEY"`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("burst") {
-				plan.Limit.Burst = plan.Limit.Requests
+			if err := attackedLimit(cmd.Flags(), &plan); err != nil {
+				return usageError{err}
 			}
 			for _, line := range header {
 				name, value, _ := strings.Cut(line, ":")
@@ -78,6 +83,9 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 	flags.StringVar(&plan.Endpoint, "endpoint", "",
 		"what is asked for, as 'METHOD /path'; where it holds {name}, other items are asked for too")
 	flags.Int64Var(&plan.Limit.Requests, "limit", 0, "requests that one client may send there in each --per")
+	flags.Int64Var(&plan.AtOnce, "at-once", 0,
+		fmt.Sprintf("requests that it may have under way there at once, in place of --limit, at most %d",
+			attack.MaxAtOnce))
 	flags.DurationVar(&plan.Limit.Per, "per", time.Second, "the time that --limit is about")
 	flags.Int64Var(&plan.Limit.Burst, "burst", 0, "requests that it may send at once (default: --limit)")
 	flags.IntVar(&plan.Requests, "requests", 1200, fmt.Sprintf("requests in all, at most %d", attack.MaxRequests))
@@ -93,18 +101,40 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 	return cmd
 }
 
+// attackedLimit completes the limit of a plan, of which there is one.
+func attackedLimit(flags *pflag.FlagSet, plan *attack.Plan) error {
+	if !flags.Changed("at-once") {
+		if !flags.Changed("burst") {
+			plan.Limit.Burst = plan.Limit.Requests
+		}
+		return nil
+	}
+	for _, name := range []string{"limit", "per", "burst", "requests", "rate"} {
+		if flags.Changed(name) {
+			return fmt.Errorf("--at-once and --%s stand together, want one: a run is about one limit, and "+
+				"--at-once says how many are sent", name)
+		}
+	}
+	if plan.Limit = (attack.Limit{}); plan.AtOnce == 0 {
+		return fmt.Errorf("--at-once is 0, want 1 to %d", attack.MaxAtOnce)
+	}
+	return nil
+}
+
 // attackReport is what --json prints.
 type attackReport struct {
 	Host      string           `json:"host"`
 	Addresses []string         `json:"addresses"`
 	Endpoint  string           `json:"endpoint"`
-	Limit     attack.Limit     `json:"limit"`
+	Limit     attack.Limit     `json:"limit,omitzero"`
+	AtOnce    int64            `json:"at_once,omitempty"` // in place of Limit
 	Findings  []attack.Finding `json:"findings"`
 	Stopped   string           `json:"stopped,omitempty"`
 }
 
 func attackJSON(ctx context.Context, w io.Writer, site attack.Site, plan attack.Plan) error {
-	report := attackReport{Host: site.Host, Endpoint: plan.Endpoint, Limit: plan.Limit, Findings: []attack.Finding{}}
+	report := attackReport{Host: site.Host, Endpoint: plan.Endpoint, Limit: plan.Limit, AtOnce: plan.AtOnce,
+		Findings: []attack.Finding{}}
 	for _, a := range site.Addresses {
 		report.Addresses = append(report.Addresses, a.String())
 	}
@@ -113,12 +143,12 @@ func attackJSON(ctx context.Context, w io.Writer, site attack.Site, plan attack.
 	if err != nil {
 		report.Stopped = err.Error()
 	}
-	return errors.Join(writeJSON(w, report), err, outcome(findings))
+	return errors.Join(writeJSON(w, report), err, outcome(plan, findings))
 }
 
 func attackTable(ctx context.Context, w, progress io.Writer, site attack.Site, plan attack.Plan) error {
 	fmt.Fprintf(w, "attacking  %s at %s\nendpoint   %s\nexpected   %s\n\n", site.Host, addresses(site), plan.Endpoint,
-		expected(plan.Limit))
+		expected(plan))
 	terminal := false
 	if f, ok := progress.(*os.File); ok {
 		terminal = isatty.IsTerminal(f.Fd())
@@ -140,18 +170,26 @@ func attackTable(ctx context.Context, w, progress io.Writer, site attack.Site, p
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(findings) > 0 {
-		fmt.Fprintln(table, "ATTACK\tVERDICT\tSENT\tADMITTED\tENVELOPE\tBEYOND\tANSWERS\tWHAT WAS TRIED")
+		most := "ENVELOPE"
+		if plan.AtOnce > 0 {
+			most = "AT ONCE"
+		}
+		fmt.Fprintf(table, "ATTACK\tVERDICT\tSENT\tADMITTED\t%s\tBEYOND\tANSWERS\tWHAT WAS TRIED\n", most)
 	}
 	for _, f := range findings {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.0f\t%d\t%s\t%s\n", f.Attack, f.Verdict, f.Sent, f.Admitted, f.Envelope,
-			f.Beyond, answers(f), f.Claim)
+		most := fmt.Sprintf("%.0f", f.Envelope)
+		if plan.AtOnce > 0 {
+			most = fmt.Sprint(f.AtOnce)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n", f.Attack, f.Verdict, f.Sent, f.Admitted, most, f.Beyond,
+			answers(f), f.Claim)
 	}
 	_ = table.Flush()
 	for _, f := range findings {
-		explainFinding(w, f, plan.Limit)
+		explainFinding(w, f, plan)
 	}
 	printNotes(w, findings)
-	return errors.Join(err, outcome(findings))
+	return errors.Join(err, outcome(plan, findings))
 }
 
 // printNotes says what was not tried, each thing once.
@@ -170,12 +208,17 @@ func printNotes(w io.Writer, findings []attack.Finding) {
 }
 
 // explainFinding says how a limit was widened and what to do.
-func explainFinding(w io.Writer, f attack.Finding, l attack.Limit) {
+func explainFinding(w io.Writer, f attack.Finding, plan attack.Plan) {
 	if f.Verdict != attack.Widened {
 		return
 	}
-	fmt.Fprintf(w, "\n%s: %d of %d requests were admitted in %.1f s; %s admits at most %.0f in this time.\n", f.Attack,
-		f.Admitted, f.Sent, f.Seconds, expected(l), f.Envelope)
+	if plan.AtOnce > 0 {
+		fmt.Fprintf(w, "\n%s: %d requests were under way at the same moment for certain, and %d of %d were admitted; "+
+			"%s is what was expected.\n", f.Attack, f.AtOnce, f.Admitted, f.Sent, expected(plan))
+	} else {
+		fmt.Fprintf(w, "\n%s: %d of %d requests were admitted in %.1f s; %s admits at most %.0f in this time.\n",
+			f.Attack, f.Admitted, f.Sent, f.Seconds, expected(plan), f.Envelope)
+	}
 	shown := 0
 	for _, c := range f.Families {
 		if c.Admitted == 0 || shown == 8 || len(f.Families) == 1 {
@@ -188,7 +231,7 @@ func explainFinding(w io.Writer, f attack.Finding, l attack.Limit) {
 }
 
 // outcome is the error that makes the exit status 1.
-func outcome(findings []attack.Finding) error {
+func outcome(plan attack.Plan, findings []attack.Finding) error {
 	var widened, unclear []string
 	for _, f := range findings {
 		switch f.Verdict {
@@ -202,14 +245,23 @@ func outcome(findings []attack.Finding) error {
 	if len(widened) > 0 {
 		errs = append(errs, fmt.Errorf("the limit was widened by %s", strings.Join(widened, ", ")))
 	}
-	if len(unclear) > 0 {
+	switch {
+	case len(unclear) == 0:
+	case plan.AtOnce > 0:
+		errs = append(errs, fmt.Errorf("%s cannot be judged: while it was tried, plain requests did not have all "+
+			"places, so something else denied them, such as a rate or a penalty", strings.Join(unclear, ", ")))
+	default:
 		errs = append(errs, fmt.Errorf("too little was answered to judge %s: try more --requests, or a higher --rate",
 			strings.Join(unclear, ", ")))
 	}
 	return errors.Join(errs...)
 }
 
-func expected(l attack.Limit) string {
+func expected(plan attack.Plan) string {
+	if plan.AtOnce > 0 {
+		return fmt.Sprintf("%d at once", plan.AtOnce)
+	}
+	l := plan.Limit
 	return fmt.Sprintf("%s, burst %d", policy.Rule{Limit: l.Requests, Per: l.Per}.Rate(), l.Burst)
 }
 

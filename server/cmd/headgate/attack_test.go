@@ -131,6 +131,14 @@ func TestAttackRefusesStrangers(t *testing.T) {
 		"no endpoint": {[]string{"attack", "http://127.0.0.1:1"}, `--endpoint is ""`},
 		"too many": {attackArgs("http://127.0.0.1:1", "--requests", "1000000"),
 			"--requests is 1000000, want 1 to 50000"},
+		"a rate and places": {attackArgs("http://127.0.0.1:1", "--at-once", "3"),
+			"--at-once and --limit stand together, want one"},
+		"places at a rate": {strings.Fields("attack http://127.0.0.1:1 --at-once 3 --rate 9"),
+			"--at-once and --rate stand together, want one"},
+		"no places": {[]string{"attack", "http://127.0.0.1:1", "--endpoint", "GET /", "--at-once", "0"},
+			"--at-once is 0, want 1 to 500"},
+		"too many places": {[]string{"attack", "http://127.0.0.1:1", "--endpoint", "GET /", "--at-once", "501"},
+			"--at-once is 501, want 1 to 500"},
 		"nothing to see": {attackArgs("http://127.0.0.1:1", "--limit", "500", "--per", "1s"), "nothing could be seen"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,5 +147,49 @@ func TestAttackRefusesStrangers(t *testing.T) {
 				t.Errorf("exit %d, want %d and %q\n%s%s", code, exitUsage, c.want, stdout, stderr)
 			}
 		})
+	}
+}
+
+// TestAttackOnPlaces is about a limit on requests under way that believes what addresses are claimed.
+func TestAttackOnPlaces(t *testing.T) {
+	var mu sync.Mutex
+	taken := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Header.Get("X-Forwarded-For")
+		mu.Lock()
+		room := taken[name] < 2
+		if room {
+			taken[name]++
+		}
+		mu.Unlock()
+		if !room {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		<-time.After(400 * time.Millisecond) // as its API would
+		mu.Lock()
+		taken[name]--
+		mu.Unlock()
+	}))
+	defer server.Close()
+	args := []string{"attack", server.URL, "--endpoint", "GET /v1/report", "--at-once", "2"}
+	code, stdout, stderr := call(t, t.TempDir(), args...)
+	for _, want := range []string{
+		"\nexpected   2 at once\n", "  AT ONCE  ", "\nplain     held ", "\nheaders   widened ",
+		" requests were under way at the same moment for certain, and ", "; 2 at once is what was expected.\n",
+		": X-Forwarded-For\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("stdout does not say %q:\n%s", want, stdout)
+		}
+	}
+	if want := "headgate: the limit was widened by headers\n"; code != exitFailure || stderr != want {
+		t.Errorf("exit %d, stderr is %q, want %d, %q", code, stderr, exitFailure, want)
+	}
+	_, stdout, _ = call(t, t.TempDir(), append(args, "--json", "--duration", "6s")...)
+	var report attackReport
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.AtOnce != 2 || report.Stopped == "" ||
+		len(report.Findings) == 0 || report.Findings[0].AtOnce == 0 || strings.Contains(stdout, `"limit"`) {
+		t.Errorf("%v\n%s", err, stdout)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate/internal/freeport"
 )
@@ -39,9 +40,9 @@ func freeAddress(t *testing.T) string {
 }
 
 // exampleAPI is the API that the pages stand the gateway before. It answers with the request line
-// that reached it; /v1/forwarded with the forwarding fields that did; /v1/slow does not answer;
-// /v1/login knows one password; /v1/chat/completions answers as OpenAI's does; a WebSocket sends
-// back what it is sent.
+// that reached it; /v1/forwarded with the forwarding fields that did; /v1/slow does not answer,
+// /v1/report after half a second; /v1/login knows one password; /v1/chat/completions answers as
+// OpenAI's does; a WebSocket sends back what it is sent.
 func exampleAPI(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,6 +53,12 @@ func exampleAPI(t *testing.T) string {
 		switch r.URL.Path {
 		case "/v1/slow":
 			<-r.Context().Done()
+		case "/v1/report":
+			select {
+			case <-r.Context().Done():
+			case <-time.After(time.Second / 2):
+				fmt.Fprintln(w, "a report")
+			}
 		case "/v1/login":
 			if text, _ := io.ReadAll(r.Body); bytes.Contains(text, []byte(`"password":`)) &&
 				!bytes.Contains(text, []byte(`:"right"`)) {
