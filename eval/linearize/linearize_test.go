@@ -63,11 +63,28 @@ func model(shape rate.Shape) porcupine.Model {
 	}
 }
 
-// record runs the clients against a store and returns the history. In every turn they begin
-// together, so that decisions overlap as often as they can.
+// record runs the clients against a store and returns the history.
 func record(t *testing.T, store bucket.Store, shape rate.Shape, buckets, clients int,
 	seed uint64) []porcupine.Operation {
 	t.Helper()
+	return inTurns(clients, seed, func(_ int, rng *rand.Rand) (any, func() any) {
+		takes := randomTakes(rng, shape, buckets)
+		return takes, func() any {
+			a := answer{outs: make([]bucket.Outcome, len(takes))}
+			allowed, err := store.TryConsume(context.Background(), noon, takes, a.outs)
+			if err != nil {
+				t.Error(err)
+			}
+			a.allowed = allowed
+			return a
+		}
+	})
+}
+
+// inTurns has clients choose what they do, and do it, and returns the history. In every turn they
+// begin together, so that what they do overlaps as often as it can.
+func inTurns(clients int, seed uint64, choose func(client int, rng *rand.Rand) (input any, do func() any),
+) []porcupine.Operation {
 	var clock atomic.Int64 // ticks at every beginning and end, which puts them in order
 	var wg sync.WaitGroup
 	start := newBarrier(clients)
@@ -76,18 +93,12 @@ func record(t *testing.T, store bucket.Store, shape rate.Shape, buckets, clients
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(c)))
 			for range total / clients {
-				op := porcupine.Operation{ClientId: c, Input: randomTakes(rng, shape, buckets)}
+				input, do := choose(c, rng)
+				op := porcupine.Operation{ClientId: c, Input: input}
 				start.wait()
 				op.Call = clock.Add(1)
-				takes := op.Input.([]bucket.Take)
-				a := answer{outs: make([]bucket.Outcome, len(takes))}
-				allowed, err := store.TryConsume(context.Background(), noon, takes, a.outs)
+				op.Output = do()
 				op.Return = clock.Add(1)
-				if err != nil {
-					t.Error(err)
-				}
-				a.allowed = allowed
-				op.Output = a
 				histories[c] = append(histories[c], op)
 			}
 		})

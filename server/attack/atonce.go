@@ -59,8 +59,12 @@ var Ends = Attack{
 			return r.With(Field{"Connection", "Upgrade, HTTP2-Settings"}, Field{"Upgrade", "h2c"},
 				Field{"HTTP2-Settings", "AAMAAABkAAQAAP__"})
 		}},
-		{"expects to be told to go on", func(r Request, _ int) Request { return r.With(Field{"Expect", "100-continue"}) }},
-		{"is the last of its connection", func(r Request, _ int) Request { return r.With(Field{"Connection", "close"}) }},
+		{"expects to be told to go on", func(r Request, _ int) Request {
+			return r.With(Field{"Expect", "100-continue"})
+		}},
+		{"is the last of its connection", func(r Request, _ int) Request {
+			return r.With(Field{"Connection", "close"})
+		}},
 		{"says that it sends no more", func(r Request, _ int) Request {
 			r.Closes = true
 			return r
@@ -115,12 +119,11 @@ func (v *volley) alone(ctx context.Context) (usual int, lasts time.Duration, err
 		wait(ctx, betweenAll)
 	}
 	if usual = usualStatus(shots, v.plan.limited()); usual == 0 {
-		return 0, 0, fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or choose "+
-			"another endpoint", len(shots))
+		return 0, 0, errNone(len(shots))
 	}
 	if lasts < leastLasts {
-		return 0, 0, fmt.Errorf("%s is answered within %v: how many are under way at once is seen only where they last "+
-			"for %v or more", v.plan.Endpoint, (lasts * 4 / 3).Round(time.Millisecond), 2*leastLasts)
+		return 0, 0, fmt.Errorf("%s is answered within %v: how many are under way at once is seen only where they "+
+			"last for %v or more", v.plan.Endpoint, (lasts * 4 / 3).Round(time.Millisecond), 2*leastLasts)
 	}
 	return usual, lasts, nil
 }
@@ -132,8 +135,9 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// hold is attack for a limit on requests under way: all families have their turn while the plain request has all places,
-// and then the one that got most. Those that are to end too soon have to have a place first, and are tried one by one.
+// hold is attack for a limit on requests under way: all families have their turn while the plain
+// request has all places, and then the one that got most. Those that are to end too soon have to have
+// a place first, and are tried one by one.
 func (v *volley) hold(ctx context.Context, a Attack, usual int, lasts time.Duration) (shots []shot, err error) {
 	send := func(from int, families ...Family) {
 		if err == nil {
@@ -164,8 +168,9 @@ func (v *volley) hold(ctx context.Context, a Attack, usual int, lasts time.Durat
 // plainFirst is the family of plain requests that take the places.
 const plainFirst = "as it is, before the others"
 
-// filled reports whether plain requests have all places before an attack. What does not exist has places of its own, a
-// limit that looks and takes later is found by many who come at once, and only who has a place can have it end too soon.
+// filled reports whether plain requests have all places before an attack. What does not exist has
+// places of its own, a limit that looks and takes later is found by many who come at once, and only
+// who has a place can have it end too soon.
 func (a Attack) filled() bool {
 	return a.Name != Plain.Name && a.Name != Unknown.Name && a.Name != Ends.Name
 }
@@ -272,5 +277,5 @@ func judgeAtOnce(a Attack, shots []shot, p Plan, usual int, lasts time.Duration)
 }
 
 // errPlaces is why nothing can be compared if the plain request does not have all places.
-var errPlaces = errors.New("the plain request never had all places at once: something else denies it, such as a rate or " +
-	"a penalty, or fewer may be under way than --at-once says")
+var errPlaces = errors.New("the plain request never had all places at once: something else denies it, such as a " +
+	"rate or a penalty, or fewer may be under way than --at-once says")

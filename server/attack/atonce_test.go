@@ -142,7 +142,8 @@ func (p *places) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p.early {
 			back()
 		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"+
+			"Connection: Upgrade\r\n\r\n")
 		_, _ = io.Copy(io.Discard, in)
 		return
 	}
@@ -259,7 +260,8 @@ func TestRunFindsEveryPlaceThatIsNone(t *testing.T) {
 		family  string   // of the first that must be named as one that got through
 	}{
 		{"no hole", &places{name: peer}, "", "", nil, ""},
-		{"no hole, and a credential", &places{name: func(*http.Request) string { return "the key" }}, "X-Api-Key", "", nil, ""},
+		{"no hole, and a credential", &places{name: func(*http.Request) string { return "the key" }}, "X-Api-Key", "",
+			nil, ""},
 		{"no hole, and who sends no more is gone", &places{name: peer, drops: true}, "", "", nil, ""},
 		{"no hole, and WebSockets", &places{name: peer, turns: true}, "", "", nil, ""},
 		{"until it is a WebSocket", &places{name: peer, turns: true, early: true}, "", "", []string{"ends"},
@@ -328,8 +330,10 @@ func TestRunOfPlacesThatAreNotTheLimit(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.limit.name, c.limit.taken = peer, map[string]int{}
-				found, err := attack.Run(t.Context(), serveInVirtualTime(t, c.limit), atOncePlan(), func(attack.Finding) {})
-				if err == nil || !strings.Contains(err.Error(), c.want) || len(found) != 1 || found[0].Verdict != c.plain {
+				site := serveInVirtualTime(t, c.limit)
+				found, err := attack.Run(t.Context(), site, atOncePlan(), func(attack.Finding) {})
+				if err == nil || !strings.Contains(err.Error(), c.want) || len(found) != 1 ||
+					found[0].Verdict != c.plain {
 					t.Errorf("Run = %+v, %v, want that the plain request is %s, and %q", found, err, c.plain, c.want)
 				}
 			})

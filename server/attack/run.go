@@ -94,9 +94,7 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 		}
 		if a.Name == Plain.Name && p.AtOnce == 0 {
 			if usual = usualStatus(shots, p.limited()); usual == 0 {
-				return findings,
-					fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or "+
-						"choose another endpoint", len(shots))
+				return findings, errNone(len(shots))
 			}
 		}
 		f := judge(a, shots, p, usual)
@@ -125,6 +123,12 @@ func Run(ctx context.Context, site Site, p Plan, tell func(Finding)) ([]Finding,
 			len(p.Attacks()))
 	}
 	return findings, nil
+}
+
+// errNone is why nothing can be tried if none of n plain requests is admitted.
+func errNone(n int) error {
+	return fmt.Errorf("of %d plain requests none was let through: wait until the limit has recovered, or choose "+
+		"another endpoint", n)
 }
 
 // shot is one request of an attack.
