@@ -70,7 +70,7 @@ var allowed = map[string][]string{
 	// what people see of it
 	"inspect":          {"", "anomaly", "bucket", "charge", "endpoint", "identity", "policy", "rate"},
 	"internal/perrule": {"policy"},
-	"internal/refusal": {"", "identity", "internal/problem", "rate"},
+	"internal/refusal": {"", "endpoint", "identity", "internal/problem", "rate"},
 	"internal/sfv":     {}, // Lists of RFC 9651
 	"httplimit": {"", "body", "bucket", "endpoint", "identity", "policy", "rate", "slot", "internal/perrule",
 		"internal/problem", "internal/refusal", "internal/sfv", "internal/values"},

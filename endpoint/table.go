@@ -209,7 +209,7 @@ func (t *Table) allowed(p Profile, target string) []string {
 		return nil
 	}
 	var g given
-	q := &queryRow{variants: make([][]variant, len(ids))}
+	var q *queryRow
 	if t.queries != nil && t.queries[t.states[s].row] != nil {
 		q = t.queries[t.states[s].row]
 		_, query, _ := strings.Cut(target, "?")
@@ -217,9 +217,12 @@ func (t *Table) allowed(p Profile, target string) []string {
 			return nil
 		}
 	}
-	var allowed []string
+	allowed := make([]string, 0, len(ids))
 	for i, id := range ids {
-		if q.choose(i, &g, id) != Unknown && !OfMessages(t.methods[i]) {
+		if q != nil {
+			id = q.choose(i, &g, id)
+		}
+		if id != Unknown && !OfMessages(t.methods[i]) {
 			allowed = append(allowed, t.methods[i])
 		}
 	}

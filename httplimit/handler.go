@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -260,10 +261,31 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, charged Charged,
 		h.pass(w, r, charged)
 		return
 	}
-	m := &meter{ResponseWriter: w, cost: -1}
+	m := h.meter()
+	m.ResponseWriter, m.cost = w, -1
 	h.pass(m, r, charged)
 	h.score(d, m, m.whole())
+	h.free(m)
 }
+
+// meter is an empty one. Where answers are passed on, it is one after the other's, as nobody has it for longer.
+func (h *handler) meter() *meter {
+	if h.options.Merge {
+		return meters.Get().(*meter)
+	}
+	return new(meter)
+}
+
+// free is told that a request was served. After a panic, or where the connection was taken over, somebody may hold its
+// meter still.
+func (h *handler) free(m *meter) {
+	if h.options.Merge && !m.hijacked {
+		*m = meter{}
+		meters.Put(m)
+	}
+}
+
+var meters = sync.Pool{New: func() any { return new(meter) }}
 
 // score counts an answer for the scores of its callers, if it is the API's.
 func (h *handler) score(d *headgate.Decision, m *meter, whole bool) {

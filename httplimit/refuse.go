@@ -3,7 +3,6 @@ package httplimit
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate"
@@ -26,7 +25,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 	why, header := refusal.Of(d), w.Header()
 	switch d.Reason {
 	case headgate.UnknownMethod:
-		header.Set("Allow", strings.Join(h.options.Methods(target), ", "))
+		h.allow(w, target)
 	case headgate.BadCredential:
 		if why.Status == http.StatusForbidden {
 			header.Set("WWW-Authenticate", `Bearer error="insufficient_scope"`) // RFC 6750 section 3.1
@@ -55,6 +54,20 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 		return
 	}
 	problem.Write(w, r, why.Details)
+}
+
+// allow says which methods there are.
+func (h *handler) allow(w http.ResponseWriter, target string) {
+	var buf [64]byte
+	b := buf[:0]
+	for i, method := range h.options.Methods(target) {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, method...)
+	}
+	room := values.Of(w)
+	w.Header()["Allow"] = room.One(room.Text(b))
 }
 
 // refuseAlone answers what one rule has denied, which is nearly all of a flood: what is the same each time is written

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/internal/values"
 )
 
 // CostField is the response field by which handlers say what a request cost, in
@@ -219,6 +220,9 @@ func (m *meter) answered() int {
 
 // Unwrap is for http.ResponseController.
 func (m *meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+// Values is the room that the server brings, for those who pass answers on.
+func (m *meter) Values() *values.Room { return values.Of(m.ResponseWriter) }
 
 func (m *meter) WriteHeader(status int) {
 	m.takeField()

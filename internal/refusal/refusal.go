@@ -4,6 +4,7 @@
 package refusal
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/rate"
@@ -90,6 +92,14 @@ var answers = [headgate.Reasons]answer{
 		Status: http.StatusServiceUnavailable, Detail: "The request ended before its turn came."}},
 }
 
+// invalidTargets is what is said of each fault of a target: once, as scanners have many of them.
+var invalidTargets = func() (said [math.MaxUint8 + 1]string) {
+	for fault := range said {
+		said[fault] = "The request target " + endpoint.Fault(fault).String() + "."
+	}
+	return said
+}()
+
 // Unavailable is when to come back after a fault of the limiter itself: by then a
 // breaker has probed and a reload has been tried several times.
 const Unavailable = 5 * time.Second
@@ -114,7 +124,7 @@ func Of(d *headgate.Decision) Refusal {
 		r.Status, r.Code, r.Title, r.Detail = http.StatusForbidden, permissionDenied, "",
 			"The API key of this request is not for this endpoint."
 	case d.Reason == headgate.InvalidTarget:
-		r.Detail = "The request target " + d.Endpoint.Fault.String() + "."
+		r.Detail = invalidTargets[d.Endpoint.Fault]
 	case r.Status == http.StatusServiceUnavailable:
 		r.RetryAfter = Unavailable
 	}

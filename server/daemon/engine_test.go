@@ -129,12 +129,19 @@ func constantAPI(t *testing.T) (url string) {
 }
 
 // In the steady state a request takes no allocation of its own, whether it is admitted or refused, with all that is on
-// by default. A 405 lists the methods that there are, and a 400 says what is wrong with the target.
+// by default, and with scores. A 405 lists the methods that there are.
 func TestRequestsAllocateNothing(t *testing.T) {
+	t.Run("by default", func(t *testing.T) { requestsAllocateNothing(t, func(*config.Config) {}) })
+	t.Run("with scores", func(t *testing.T) {
+		requestsAllocateNothing(t, func(c *config.Config) { c.Anomalies.Window = time.Minute })
+	})
+}
+
+func requestsAllocateNothing(t *testing.T, change func(*config.Config)) {
 	p := newProcess(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1 << 30},
 		{Endpoint: "POST /v1/items", Limit: 1, Per: time.Hour}}, func(c *config.Config) {
 		c.Engine, c.Upstream = "fast", constantAPI(t)
-	})
+	}, change)
 	c, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -146,8 +153,8 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		most               float64
 	}{
 		{"admitted", "GET /v1/items/1", "200", 0}, {"over a limit", "POST /v1/items", "429", 0},
-		{"no endpoint", "GET /nowhere", "404", 0}, {"no method", "DELETE /v1/items/1", "405", 5},
-		{"no target", "GET /../a", "400", 1},
+		{"no endpoint", "GET /nowhere", "404", 0}, {"no method", "DELETE /v1/items/1", "405", 1},
+		{"no target", "GET /../a", "400", 0},
 	} {
 		text := []byte(k.line + " HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
 		status := ""
