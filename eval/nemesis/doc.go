@@ -18,8 +18,9 @@
 //   - Liveness: once the faults are over, a client that was never seen before is served, one that
 //     obeys Retry-After is served within a bound, and where requests suffice the limit is used.
 //
-// In plans with Places requests are under way for a time besides: never more than may be, of those that are
-// counted as docs/in-flight.md publishes, and all places are there again in the end.
+// In plans with Places requests are under way for a time besides, under one rule or two, of either scope, that change
+// while they are: never more than may be, of those that are counted as docs/in-flight.md publishes, and all places are
+// there again in the end.
 //
 // What is known at any moment is checked at it: that parts of limits add up to one at most, that the
 // store is not taken for lost too soon; and when all is over that nothing is left of it.

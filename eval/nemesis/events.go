@@ -62,6 +62,10 @@ func (w *world) happen(e Event) {
 		w.step(-e.By)
 	case Change:
 		w.change(e)
+	case ChangePlaces:
+		w.changePlaces(e)
+	case ResetPlaces:
+		w.resetPlaces(e)
 	case Reservation:
 		w.mu.Lock()
 		w.reserve = append(w.reserve, e)
@@ -254,6 +258,7 @@ func (w *world) slot() int {
 	defer w.mu.Unlock()
 	w.gateways = append(w.gateways, nil)
 	w.limits = append(w.limits, append([]Limit(nil), w.limits[0]...))
+	w.places = append(w.places, w.newest)
 	return len(w.gateways) - 1
 }
 
@@ -304,8 +309,9 @@ func (w *world) changeAt(slot int, e Event) {
 	w.have(e.Bucket, e.Limit)
 	limits := append([]Limit(nil), w.limits[slot]...)
 	w.publishLocked(e.Bucket)
+	places := w.places[slot]
 	w.mu.Unlock()
-	g.load(limits, w.plan.Free)
+	g.load(limits, places, w.plan.Free)
 	w.had(e.Bucket, before)
 }
 

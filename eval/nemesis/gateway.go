@@ -24,7 +24,6 @@ type gateway struct {
 	*headgate.Limiter
 
 	slot    int
-	places  *Places
 	clock   *clock
 	rules   *rules
 	leases  *lease.Store
@@ -81,16 +80,14 @@ func must[T any](made T, err error) T {
 }
 
 // load has rules come into force, as a policy.Cache does.
-func (g *gateway) load(limits []Limit, free int) {
+func (g *gateway) load(limits []Limit, places *Places, free int) {
 	doc := policy.Document{}
 	for i, l := range limits {
 		doc.Rules = append(doc.Rules, policy.Rule{
 			Endpoint: bucketNames[i], Limit: l.Tokens, Per: l.Per, Burst: l.Burst, Scope: l.Scope, OnStoreLoss: l.Loss,
 		})
 	}
-	if g.places != nil {
-		doc.Rules = append(doc.Rules, g.places.rule())
-	}
+	doc.Rules = append(doc.Rules, places.rules()...)
 	set, problems := policy.Compile(doc, policy.CompileOptions{
 		Endpoints: endpoints, Shared: true, Free: free, Previous: g.rules.Set(), Now: time.Unix(0, g.clock.Now()),
 	})
@@ -110,9 +107,10 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 	w.started++
 	n := uint64(w.started)
 	limits, network := append([]Limit(nil), w.limits[slot]...), w.network
+	places := w.places[slot]
 	w.mu.Unlock()
 	chance := rand.New(rand.NewPCG(p.Seed, n))
-	g := &gateway{slot: slot, places: p.Places, clock: &clock{offset}, ended: make(chan struct{})}
+	g := &gateway{slot: slot, clock: &clock{offset}, ended: make(chan struct{})}
 	g.wire = &wire{world: w, chance: chance, network: network, cut: [2]bool{stranded, false}}
 	g.rules = &rules{clock: g.clock}
 
@@ -147,7 +145,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 		Began: g.clock.Now(), Deadline: p.Deadline, Vary: vary,
 		Changed: func(one scoped.Server, _ scoped.Status) { w.lost(g, one.Lost) },
 	}))
-	g.load(limits, p.Free)
+	g.load(limits, places, p.Free)
 	g.Limiter = must(headgate.New(headgate.Options{
 		Endpoints: endpoints, Policies: g.rules, Identities: must(identity.New(identity.Options{})), Buckets: buckets,
 		Names: must(key.NewNamer([]byte("a secret of all gateways of a world"))),

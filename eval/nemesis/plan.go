@@ -54,25 +54,27 @@ type Kind int
 
 // The kinds of events.
 const (
-	Offset      Kind = iota // a gateway's clock is off by By, from its start on
-	Noise                   // the network is as Network says for Lasts
-	CutTo                   // nothing from a gateway reaches the store for Lasts
-	CutFrom                 // nothing from the store reaches a gateway for Lasts
-	Kill                    // a gateway ends without a word, and another starts in its place after Lasts
-	Stop                    // a gateway says goodbye, and another starts in its place after Lasts
-	Join                    // one gateway more
-	Down                    // the store is away for Lasts, and keeps its data
-	Restart                 // the store is away for Lasts, and comes back empty
-	Failover                // the store is what it was By before
-	Unlearn                 // the store forgets its scripts
-	Step                    // the store's clock is set forward by By, or back
-	Glitch                  // the store's clock is ahead by By for Lasts
-	Change                  // the limit of a bucket is another one
-	Freeze                  // a gateway stands still for Lasts: what it asks and hears, and whoever asks it, waits
-	Reset                   // an operator has a bucket filled at a gateway
-	Grant                   // an operator gives a bucket Tokens at a gateway
-	Reservation             // for Lasts a part of the requests is reserved, held for up to By, and settled, some twice
-	Strand                  // one gateway more, of which nothing reaches the store for Lasts
+	Offset       Kind = iota // a gateway's clock is off by By, from its start on
+	Noise                    // the network is as Network says for Lasts
+	CutTo                    // nothing from a gateway reaches the store for Lasts
+	CutFrom                  // nothing from the store reaches a gateway for Lasts
+	Kill                     // a gateway ends without a word, and another starts in its place after Lasts
+	Stop                     // a gateway says goodbye, and another starts in its place after Lasts
+	Join                     // one gateway more
+	Down                     // the store is away for Lasts, and keeps its data
+	Restart                  // the store is away for Lasts, and comes back empty
+	Failover                 // the store is what it was By before
+	Unlearn                  // the store forgets its scripts
+	Step                     // the store's clock is set forward by By, or back
+	Glitch                   // the store's clock is ahead by By for Lasts
+	Change                   // the limit of a bucket is another one
+	Freeze                   // a gateway stands still for Lasts: what it asks and hears, and whoever asks it, waits
+	Reset                    // an operator has a bucket filled at a gateway
+	Grant                    // an operator gives a bucket Tokens at a gateway
+	Reservation              // for Lasts a part of the requests is reserved, held for up to By, and settled, some twice
+	Strand                   // one gateway more, of which nothing reaches the store for Lasts
+	ChangePlaces             // the limits on requests under way are others
+	ResetPlaces              // an operator has the places of a client be free at a gateway
 	kinds
 )
 
@@ -81,7 +83,7 @@ const drawn = Strand // kinds are drawn, those before it
 var kindNames = [kinds]string{"offset", "noise", "cut to", "cut from", "kill", "stop", "join", "store down",
 	"store restarted empty", "failover", "scripts forgotten",
 	"store's clock stepped", "store's clock off", "limit changed", "frozen", "reset", "grant", "reservations",
-	"a gateway joins that cannot reach the store"}
+	"a gateway joins that cannot reach the store", "places changed", "places reset"}
 
 // Event is one thing that happens.
 type Event struct {
@@ -94,6 +96,7 @@ type Event struct {
 	Limit   Limit
 	Tokens  int64
 	Network Network
+	Places  *Places
 	Spread  time.Duration // within which all gateways hear of a change
 }
 
@@ -104,6 +107,10 @@ func (e Event) String() string {
 		text += fmt.Sprintf(" of gateway %d", e.Gateway)
 	case Change:
 		text += fmt.Sprintf(" of %s to %v, within %v", bucketNames[e.Bucket], e.Limit, e.Spread)
+	case ChangePlaces:
+		text += fmt.Sprintf(" to %+v, within %v", *e.Places, e.Spread)
+	case ResetPlaces:
+		text += fmt.Sprintf(" at gateway %d", e.Gateway)
 	case Reset, Grant:
 		text += fmt.Sprintf(" of %d tokens to %s at gateway %d", e.Tokens, bucketNames[e.Bucket], e.Gateway)
 	case Noise:

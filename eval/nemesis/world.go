@@ -41,6 +41,8 @@ type world struct {
 
 	gateways []*gateway // by slot, nil where there is none
 	limits   [][]Limit  // by slot
+	places   []*Places  // by slot; guarded by mu
+	newest   *Places    // guarded by mu; who joins has heard of it
 	network  Network
 	reserve  []Event // of reservations, under way
 	settling sync.WaitGroup
@@ -63,7 +65,8 @@ func Run(p *Plan) []string {
 	var all sync.WaitGroup
 	end := w.now() + chaos
 	if w.chaos = w.now(); p.Places != nil {
-		w.underWay = underWay{at: map[*gateway]int64{}, without: map[*gateway]span{}}
+		w.underWay = underWay{at: map[*running]bool{}, without: map[*gateway]span{}}
+		w.underWay.inForce = []inForcePlaces{{of: p.Places, until: 1 << 62}}
 		w.exempt = map[int][]span{}
 		for slot := range p.Replicas + len(p.Events) {
 			w.exempt[slot] = w.uncounted(slot)
@@ -104,7 +107,9 @@ func begin(p *Plan) *world {
 	for i := range w.inForce {
 		w.inForce[i] = map[string]*inForce{}
 	}
+	w.newest = p.Places
 	for slot := range p.Replicas {
+		w.places = append(w.places, p.Places)
 		w.limits = append(w.limits, append([]Limit(nil), p.Limits[:]...))
 		w.gateways = append(w.gateways, nil)
 		w.place(slot, false)
