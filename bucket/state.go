@@ -191,7 +191,7 @@ func (s State) until(now int64, sh *rate.Shape, units int64) time.Duration {
 	if units <= 0 {
 		return 0
 	}
-	wait := int64(sh.TimeToFull(units))
+	wait := int64(rate.TimeToFull(sh, units))
 	if now >= s.Stamp {
 		return time.Duration(uint64(wait) - min(uint64(wait), uint64(now)-uint64(s.Stamp)))
 	}

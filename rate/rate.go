@@ -126,16 +126,25 @@ func (s Shape) Burst() int64 {
 
 // TimeToFull is how long debt units take to drain, rounded up to a nanosecond. What takes longer
 // than the 292 years of a time.Duration takes the longest time.Duration.
-func (s Shape) TimeToFull(debt int64) time.Duration {
+func (s Shape) TimeToFull(debt int64) time.Duration { return TimeToFull(&s, debt) }
+
+// TimeToFull is s.TimeToFull without copying s, for hot paths.
+func TimeToFull(s *Shape, debt int64) time.Duration {
+	if debt > 0 && s.Tick == 1 && s.Drain == 1 {
+		// as most limits have it whose tokens divide their time; a division takes longer than the
+		// rest
+		return time.Duration(debt)
+	}
+	return s.divide(debt)
+}
+
+// divide is TimeToFull for every other limit.
+func (s *Shape) divide(debt int64) time.Duration {
 	switch {
 	case debt <= 0:
 		return 0
 	case s.Drain <= 0:
 		return math.MaxInt64
-	case s.Tick == 1 && s.Drain == 1:
-		// as most limits have it whose tokens divide their time; a division takes longer than the
-		// rest
-		return time.Duration(debt)
 	case s.Tick == 1:
 		return time.Duration((uint64(debt) + uint64(s.Drain) - 1) / uint64(s.Drain))
 	}
