@@ -177,7 +177,7 @@ func New(o Options) (*Limiter, error) {
 // Under a rule with algorithm leaky_bucket an allowed request has to be held
 // back for Decision.Wait. Wait does so.
 func (l *Limiter) Check(ctx context.Context, r Request) Decision {
-	t := l.begin(ctx, r)
+	t := l.begin(ctx, &r)
 	if l.prepare(ctx, t) {
 		l.consume(ctx, t)
 	}

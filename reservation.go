@@ -43,7 +43,7 @@ type Reservation struct {
 // back for Decision.Wait, and its timeout begins at its turn. ReserveWait holds
 // it back.
 func (l *Limiter) Reserve(ctx context.Context, r Request, timeout time.Duration) (Reservation, Decision) {
-	t := l.begin(ctx, r)
+	t := l.begin(ctx, &r)
 	defer l.end(t)
 	var made Reservation
 	if l.prepare(ctx, t) {
@@ -76,7 +76,7 @@ func (l *Limiter) CountsAnswers() bool {
 
 func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Duration, always bool) (Reservation,
 	Decision, error) {
-	t := l.begin(ctx, r)
+	t := l.begin(ctx, &r)
 	defer l.end(t)
 	var made Reservation
 	if l.prepare(ctx, t) {

@@ -32,9 +32,9 @@ type trip struct {
 	lapped   time.Time          // when the stage began that runs, if stages are timed
 }
 
-func (l *Limiter) begin(ctx context.Context, r Request) *trip {
+func (l *Limiter) begin(ctx context.Context, r *Request) *trip {
 	t := l.trips.Get().(*trip)
-	t.request, t.decision, t.terms = r, Decision{}, l.terms.Load()
+	t.request, t.decision, t.terms = *r, Decision{}, l.terms.Load()
 	if l.time != nil {
 		if t.decision.Stages = l.time(ctx, &t.request); t.decision.Stages != nil {
 			t.lapped = time.Now()
@@ -54,7 +54,10 @@ func (l *Limiter) tell(ctx context.Context, t *trip) {
 }
 
 func (l *Limiter) end(t *trip) {
-	t.request, t.refused = Request{}, identity.Principal{} // keeps nobody's headers alive
+	t.request = Request{} // keeps nobody's headers alive
+	if l.scores != nil {
+		t.refused = identity.Principal{}
+	}
 	t.plan.Release()
 	l.trips.Put(t)
 }
@@ -102,7 +105,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 		t.place = Place(p.Endpoints.Template(d.Endpoint.ID))
 		evidence.Endpoint = &t.place
 	}
-	d.Principal, p.Others = p.Identities.ResolveAll(ctx, evidence, p.Others)
+	p.Others = p.Identities.ResolveAll(ctx, &evidence, &d.Principal, p.Others)
 	if d.Stages != nil {
 		t.lap(&d.Stages.Identity)
 	}
@@ -455,7 +458,8 @@ func (l *Limiter) noteAsked(ctx context.Context, t *trip) {
 			return
 		}
 		p.Now, p.Who = l.clock.Now(), &t.refused
-		t.refused, p.Others = t.terms.identities.ResolveAll(ctx, t.evidence(), p.Others)
+		evidence := t.evidence()
+		p.Others = t.terms.identities.ResolveAll(ctx, &evidence, &t.refused, p.Others)
 	default:
 		asked.Denied = !d.Allowed
 	}

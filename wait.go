@@ -19,7 +19,7 @@ import (
 //
 // Waiting costs the caller's goroutine and a timer of its own, and the Limiter a count.
 func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
-	t := l.begin(ctx, r)
+	t := l.begin(ctx, &r)
 	defer l.end(t)
 	if !l.prepare(ctx, t) {
 		l.tell(ctx, t)

@@ -28,10 +28,11 @@ func FuzzKeyAmongCredentials(f *testing.F) {
 	f.Add("Basic YTpi, Bearer "+key, key+","+key, "api_key[]="+key+"&api_key=")
 	f.Add("Bearer a b c d e f g h i j", "", "")
 	f.Fuzz(func(t *testing.T, authorization, header, query string) {
-		p, others := who.ResolveAll(t.Context(), identity.Evidence{
+		var p identity.Principal
+		others := who.ResolveAll(t.Context(), &identity.Evidence{
 			Peer: netip.MustParseAddr("203.0.113.9"), Target: "/?" + query,
 			Header: http.Header{"Authorization": {authorization}, "X-Api-Key": {header, key}},
-		}, nil)
+		}, &p, nil)
 		if many := p.Rejected == identity.TooManyCredentials; many != (p.Kind == identity.Address) ||
 			!many && p.ID != "k1" || len(others) > 0 {
 			t.Errorf("%q, %q, %q: %v, %v", authorization, header, query, p, others)

@@ -95,7 +95,8 @@ func TestAProofIsForOneToken(t *testing.T) {
 	who := newResolver(t, identity.Options{Tokens: &bound{}, Proofs: p, Now: clock.now})
 	e := showing("alice.k", "k 1")
 	e.Header.(http.Header).Add("Authorization", "Bearer mallory.j")
-	first, others := who.ResolveAll(t.Context(), e, nil)
+	var first identity.Principal
+	others := who.ResolveAll(t.Context(), &e, &first, nil)
 	if first.ID != "alice" || len(others) != 0 || first.Rejected != identity.ProofUnfit || p.asked != 2 {
 		t.Errorf("%v and %v, asked %d times", first, others, p.asked)
 	}

@@ -340,12 +340,13 @@ func canonical(name, ifEmpty string) string {
 // Principal.Rejected and otherwise ignored; without a valid one the request is
 // that of its address. Of several valid ones it reports the first: see ResolveAll.
 func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
-	first, _ := r.ResolveAll(ctx, e, nil)
+	var first Principal
+	r.ResolveAll(ctx, &e, &first, nil)
 	return first
 }
 
-// ResolveAll is Resolve for requests that may have several valid credentials.
-// first is the user, if the program says one; else the subject of a token, else the holder of an API key, else that of
+// ResolveAll is Resolve for requests that may have several valid credentials. It writes first, whatever stands there:
+// the user, if the program says one; else the subject of a token, else the holder of an API key, else that of
 // the client certificate, else the address. others are those of the remaining
 // valid credentials, in the same order, MaxCredentials at most; under
 // FirstCredentials only those of first's kind. They are written to room, which
@@ -353,17 +354,19 @@ func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
 //
 // A limiter charges all of them: the API may honour any of the credentials, and
 // whoever sends them chooses which they are.
-func (r *Resolver) ResolveAll(ctx context.Context, e Evidence, room []Principal) (first Principal, others []Principal) {
-	p := &first
+func (r *Resolver) ResolveAll(ctx context.Context, e *Evidence, first *Principal,
+	room []Principal) (others []Principal) {
+	p := first
+	*p = Principal{}
 	p.Client, p.Hop = r.client(e)
 	p.Prefix = r.group(p.Client)
 	others = room[:0]
 	if e.User != nil && e.User.ID != "" {
 		p.Kind, p.ID, p.Project = LoggedIn, e.User.ID, e.User.Project
-		return first, others
+		return others
 	}
 	if r.keys != nil || r.tokens != nil {
-		others = r.authenticate(ctx, &e, p, others)
+		others = r.authenticate(ctx, e, p, others)
 	}
 	if e.Certificate != nil && r.certificates != nil && p.Rejected != TooManyCredentials {
 		others = r.addCertificate(e.Certificate, p, others)
@@ -374,11 +377,11 @@ func (r *Resolver) ResolveAll(ctx context.Context, e Evidence, room []Principal)
 		}
 		for i := range others {
 			if others[i].Kind != p.Kind {
-				return first, others[:i]
+				return others[:i]
 			}
 		}
 	}
-	return first, others
+	return others
 }
 
 // addCertificate adds the holder of the certificate of the connection. Beside

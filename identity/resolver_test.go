@@ -175,8 +175,9 @@ func TestUserGoesFirst(t *testing.T) {
 	peer := netip.MustParseAddr("203.0.113.9")
 	for _, h := range []http.Header{nil, {"X-Api-Key": {c.active}}, {"X-Api-Key": {c.revoked}},
 		{"Authorization": {"Bearer good"}}, crowd} {
-		first, others := c.ResolveAll(t.Context(),
-			identity.Evidence{Peer: peer, Header: h, User: &identity.User{ID: "7", Project: "acme"}}, nil)
+		first := identity.Principal{Tier: "of another request"}
+		others := c.ResolveAll(t.Context(),
+			&identity.Evidence{Peer: peer, Header: h, User: &identity.User{ID: "7", Project: "acme"}}, &first, nil)
 		want := identity.Principal{
 			Kind:    identity.LoggedIn,
 			ID:      "7",

@@ -61,7 +61,7 @@ func ParseStrategy(name string) (Strategy, error) {
 }
 
 // client finds the client's address, and says how.
-func (r *Resolver) client(e Evidence) (netip.Addr, Hop) {
+func (r *Resolver) client(e *Evidence) (netip.Addr, Hop) {
 	peer := plain(e.Peer)
 	switch {
 	case !peer.IsValid():

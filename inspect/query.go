@@ -270,8 +270,8 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 			wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, " +
 				"certificate, token, project or address")
 	case evidence:
-		var others []identity.Principal
-		who, others = from.ResolveAll(ctx, identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at}, nil)
+		shown := identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at}
+		others := from.ResolveAll(ctx, &shown, &who, nil)
 		if len(others) > 0 {
 			return who, knows,
 				wrongQuery(
