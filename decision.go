@@ -271,10 +271,19 @@ func (d *Decision) Verdicts() []Verdict {
 // the rule with the longest wait, of an allowed one the enforced rule with the
 // fewest tokens left. It reports false when no enforced rule applies.
 func (d *Decision) Binding() (Verdict, bool) {
-	if d.binding < 0 || d.binding >= d.count {
+	at := d.Bound()
+	if at < 0 {
 		return Verdict{}, false
 	}
-	return d.Verdicts()[d.binding], true
+	return d.Verdicts()[at], true
+}
+
+// Bound is the place of Binding in Verdicts; below 0 if there is none.
+func (d *Decision) Bound() int {
+	if d.binding >= d.count {
+		return -1
+	}
+	return d.binding
 }
 
 // ByLimit reports whether a rule's limit denied the request, at once or in the penalty that came of it.

@@ -26,7 +26,6 @@ type Look struct {
 
 	Standing policy.Standing // of the rules
 	Plan     charge.Plan     // not Planned for a request that was refused before
-	Bound    int             // the place of Binding in Verdicts; below 0 if there is none
 	Times    []charge.Time   // of each of Verdicts; nil without Options.Slots
 }
 
@@ -57,7 +56,7 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 	if t.plan.Set == nil { // it was turned away before the rules were asked for
 		_, t.standing = l.inForce(l.clock.Now())
 	}
-	return &Look{t.decision, t.standing, t.plan, t.decision.binding, times}
+	return &Look{t.decision, t.standing, t.plan, times}
 }
 
 // Plan fills p for its Match and its callers, as of this moment: with the rules

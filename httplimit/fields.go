@@ -168,28 +168,30 @@ func (o *Options) setFields(w http.ResponseWriter, header http.Header, told []To
 
 // setFields tells the client its budget.
 func (h *handler) setFields(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
-	decided, limited := d.Binding()
-	if !limited {
+	bound := d.Bound()
+	if bound < 0 {
 		return
 	}
-	var room [4]Told
-	told, binding := room[:0], -1
-	verdicts := d.Verdicts()
-	for i := range verdicts {
-		v, rule := h.shown(d, verdicts, i)
-		if v == nil {
-			continue
+	if len(h.names) > 0 { // a header that is looked at is copied by net/http before it is sent
+		var room [4]Told
+		told, binding := room[:0], -1
+		verdicts := d.Verdicts()
+		for i := range verdicts {
+			v, rule := h.shown(d, verdicts, i)
+			if v == nil {
+				continue
+			}
+			told = append(told, Told{})
+			t := &told[len(told)-1] // written where it stays: a copy waits for what was just written in pieces
+			t.rule, t.got, t.less = rule, v.Outcome, d.Policies().Leaves(v.Rule, d.Class)
+			if v.Rule == verdicts[bound].Rule {
+				binding, t.slot = len(told)-1, d.Slot.Wait
+			}
 		}
-		t := Told{rule: rule, got: v.Outcome, less: d.Policies().Leaves(v.Rule, d.Class)}
-		if v.Rule == decided.Rule {
-			binding, t.slot = len(told), d.Slot.Wait
-		}
-		told = append(told, t)
+		h.options.setFields(w, w.Header(), told, binding, d.Cost)
 	}
-	header := w.Header()
-	h.options.setFields(w, header, told, binding, d.Cost)
-	if r.Header.Get("Origin") != "" {
-		header.Add(fieldExpose, h.exposed)
+	if origin := r.Header["Origin"]; len(origin) > 0 && origin[0] != "" {
+		w.Header().Add(fieldExpose, h.exposed)
 	}
 }
 
@@ -229,6 +231,10 @@ func (o *Options) setRateLimit(w http.ResponseWriter, header http.Header, told [
 	}
 	// The policy of a single rule, which is most requests, is there already.
 	room := values.Of(w)
+	if room == nil {
+		room = values.Lend()
+		defer room.GiveBack()
+	}
 	list := room.List(2)
 	list[0], list[1] = room.Text(quota), told[0].rule.policy
 	if len(told) > 1 {

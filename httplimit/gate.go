@@ -57,7 +57,11 @@ func (g *Gate) Limit(routes func() (*endpoint.Table, error), l headgate.Options,
 
 // Request returns what an open gate asks about r, for doors that ask again about
 // parts of it, such as the messages of a stream.
-func (g *Gate) Request(r *http.Request) headgate.Request { return g.door.Load().request(r) }
+func (g *Gate) Request(r *http.Request) headgate.Request {
+	request := g.door.Load().request(r)
+	request.Proven = proven(r)
+	return request
+}
 
 // Admit reports whether a request may be served, and sets the RateLimit fields. One
 // that may not is answered already. The user is who handlers before have logged
@@ -70,6 +74,7 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User
 		return false
 	}
 	request := h.request(r)
+	request.Proven = proven(r)
 	if user != nil {
 		request.User = user
 	}

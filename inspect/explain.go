@@ -482,7 +482,7 @@ func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgat
 		Scope: rule.Scope.String(), Unknown: out.Unknown, Algorithm: rule.Algorithm.String(),
 		RetryAfter: out.RetryAfter, Wait: out.Wait,
 		Denies:  !v.Shadow && !out.Allowed,
-		Binding: c.Place == d.Bound,
+		Binding: c.Place == d.Bound(),
 		Percent: int(rule.EnforcePercent), Expires: rule.Expires, CountWhen: string(rule.CountWhen),
 		Penalty: string(rule.Penalty),
 		Refusal: string(rule.Refusal), Priority: string(rule.Priority),

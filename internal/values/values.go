@@ -4,6 +4,7 @@ package values
 import (
 	"net/http"
 	"strings"
+	"sync"
 )
 
 // Room is room for the values of the header of one answer after the other. That of a nil Room is allocated.
@@ -13,9 +14,12 @@ type Room struct {
 }
 
 const (
-	mostValues = 32      // of an answer; beyond that each list is allocated
+	mostValues = 32      // of an allocation
 	textBytes  = 2 << 10 // of an allocation, which stays while anybody keeps one of its texts
 )
+
+// shared is what Lend lends: what one answer leaves of an allocation is for the next.
+var shared = sync.Pool{New: func() any { return new(Room) }}
 
 // Of returns the room that w brings by a method Values, nil if it has none.
 func Of(w http.ResponseWriter) *Room {
@@ -25,13 +29,20 @@ func Of(w http.ResponseWriter) *Room {
 	return nil
 }
 
+// Lend is room for an answer that brings none, to be given back when its values are made. They last for as long as
+// anybody keeps them, and so do their neighbours, which are of other answers.
+func Lend() *Room { return shared.Get().(*Room) }
+
+// GiveBack ends Lend. It is no Reset: what was made stays.
+func (r *Room) GiveBack() { shared.Put(r) }
+
 // List returns room for n values, which lasts until Reset.
 func (r *Room) List(n int) []string {
-	if r == nil || len(r.lists)+n > mostValues {
+	if r == nil {
 		return make([]string, n)
 	}
-	if r.lists == nil {
-		r.lists = make([]string, 0, mostValues)
+	if n > cap(r.lists)-len(r.lists) {
+		r.lists = make([]string, 0, max(mostValues, n)) // which leaves what was made to whoever has it
 	}
 	from := len(r.lists)
 	r.lists = r.lists[:from+n]

@@ -60,6 +60,13 @@ func TestRoom(t *testing.T) {
 			t.Error("texts have changed")
 		}
 	}
+	lent := values.Lend()
+	first := lent.List(2)
+	lent.GiveBack()
+	first[0], first[1] = "a", "b"
+	if lent = values.Lend(); slices.Contains(lent.List(32), "a") || !slices.Equal(first, []string{"a", "b"}) {
+		t.Errorf("room that was given back is lent again: %q", first)
+	}
 	var r values.Room
 	list := r.List(2)
 	list[0], list[1] = "a", "b"
