@@ -225,10 +225,13 @@ type Decision struct {
 	// holds.
 	Cost int64
 
-	// Class is how urgent the request is, as the rules say (policy.Priority);
-	// policy.Unclassed where none says anything of classes, and of a request that
-	// was settled before the rules that apply were known.
-	Class policy.Class
+	// Class is how urgent the request is, as the rules (policy.Priority) and
+	// policy.CompileOptions.ClassesBy say; policy.Unclassed where nothing is said of
+	// classes, and of a request that was settled before the rules that apply were
+	// known. CallerClass is what the tiers and claims of its callers, and
+	// Request.Class, say of it, whatever it asks for; policy.Unclassed for nothing.
+	Class       policy.Class
+	CallerClass policy.Class
 
 	// Reservation is what was reserved for the request (Limiter.Reserve), to be settled; zero if nothing was. Whoever
 	// knows it can settle it.

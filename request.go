@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // Request is what a door saw, translated from its protocol and not yet
@@ -86,6 +87,12 @@ type Request struct {
 	// counted (policy.CountsRequests); under way it is one. Below zero it is denied as
 	// InvalidCost.
 	Parts int64
+
+	// Class is how urgent the program holds the request to be, where rules tell
+	// classes apart (policy.Priority); policy.Unclassed leaves it to them. If they, or
+	// anything else, say a lower class, that counts. It must not come from what a
+	// client sends unless that was verified.
+	Class policy.Class
 
 	// MaxWait is the longest that rules with algorithm leaky_bucket may tell
 	// the request to wait; a longer wait is denied. 0 leaves it to ctx's

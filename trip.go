@@ -112,7 +112,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if d.Principal.Rejected == identity.TooManyCredentials {
 		return TooManyCredentials, false, true
 	}
-	p.Identifier, p.Unparsable, p.Target = r.Identifier, r.Unparsable, r.Target
+	p.Identifier, p.Unparsable, p.Target, p.Said = r.Identifier, r.Unparsable, r.Target, r.Class
 	p.UnderWay, p.Further = r.Message && !endpoint.OfBodies(r.Method) || r.UnderWay, r.UnderWay
 	p.Wall, p.Fallback = l.clock.Wall(p.Now), t.standing.Fallback == policy.Limit
 	if reason, settled := t.access(); settled {
@@ -134,7 +134,7 @@ func (l *Limiter) find(ctx context.Context, t *trip) (reason Reason, allowed, se
 	if len(p.Others) > 0 {
 		d.Others = slices.Clone(p.Others)
 	}
-	d.Region, d.Class = p.Region, p.Class
+	d.Region, d.Class, d.CallerClass = p.Region, p.Class, p.CallerClass
 	if !ruled && t.terms.denyUnruled {
 		return NoRule, false, true
 	}

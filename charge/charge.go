@@ -55,6 +55,9 @@ type Request struct {
 	Also []string
 
 	Fallback bool // Set.Fallback applies as well
+
+	// Said is of which class the program says that the request is; Unclassed is nothing.
+	Said policy.Class
 }
 
 // Kind says why a bucket is charged.
@@ -122,8 +125,10 @@ type Plan struct {
 
 	Concurrent bool // one of Charges is
 
-	Class      policy.Class // of the request; Unclassed where no rule says anything of classes
-	Guaranteed bool         // the class is guaranteed something in a budget that several share
+	Class       policy.Class // of the request; Unclassed where nothing says anything of classes
+	CallerClass policy.Class // which its callers are of, or the program says, whatever is asked for; Unclassed is none
+	ClassBy     ClassBy
+	Guaranteed  bool // the class is guaranteed something in a budget that several share
 
 	// Lowered is by how much the rates at the endpoint were lowered of late; nil for not at all. Takes say which are.
 	Lowered *rate.Lowered
@@ -219,7 +224,8 @@ func (pl *Planner) Plan(p *Plan) (ruled bool) {
 			ruled = false
 		}
 	}
-	if p.Class, p.Guaranteed = policy.Unclassed, false; p.Set.Prioritises() {
+	p.Class, p.CallerClass, p.ClassBy, p.Guaranteed = policy.Unclassed, policy.Unclassed, ClassBy{}, false
+	if p.Set.Prioritises() {
 		p.classify()
 	}
 	if cap(p.Outs) < len(p.Takes) {

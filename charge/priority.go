@@ -22,19 +22,9 @@ import (
 // no more than 40 % together, so whoever asks for no more than its class is guaranteed is never denied, whatever others
 // ask for; and what it does not ask for is not kept for it by the rate, only by the burst.
 
-// classify says of which class the request is: the lowest that a rule says which applies and is not in shadow, so that
-// no further credential makes a request more urgent. And what its takes leave for others.
+// classify says of which class the request is, and what its takes leave for others.
 func (p *Plan) classify() {
-	p.Class, p.Guaranteed = policy.Normal, false
-	lowest := policy.Unclassed
-	for i := range p.Charges {
-		if terms := p.Set.PriorityOf(p.Charges[i].Rule); terms != nil && !p.Charges[i].Shadow {
-			lowest = max(lowest, terms.Class)
-		}
-	}
-	if lowest != policy.Unclassed {
-		p.Class = lowest
-	}
+	p.findClass()
 	for place := range p.Takes {
 		if _, terms := p.sharesAt(place); terms != nil {
 			p.Takes[place].Kept = uint8(terms.Kept(p.Class))

@@ -47,8 +47,10 @@ type Explanation struct {
 	// Penalty is the rule that blocks the caller for a time; absent if none does.
 	Penalty *Penalty `json:"penalty,omitempty"`
 
-	// Class is how urgent the request is; absent where no rule says anything of classes.
-	Class string `json:"class,omitempty"`
+	// Class is how urgent the request is; absent where nothing says anything of classes. ClassFrom is what says it, as
+	// "tier gold of api_key ann"; absent if nothing does, and the request is normal for that.
+	Class     string `json:"class,omitempty"`
+	ClassFrom string `json:"class_from,omitempty"`
 
 	// Adaptive says by how much rates at the endpoint are lowered; absent where they never are.
 	Adaptive *Adaptive `json:"adaptive,omitempty"`
@@ -191,6 +193,37 @@ type Attempt struct {
 	StandsFor string    `json:"stands_for,omitempty"`
 }
 
+// classWords says what a request has its class from; "" if from nothing.
+func classWords(p *charge.Plan) string {
+	by := p.ClassBy
+	whose := func(what string) string {
+		if p.Of(by.Principal).Kind == identity.Address {
+			return what
+		}
+		return what + " of " + otherWords(p.Of(by.Principal))
+	}
+	switch by.Source {
+	case charge.ByRule:
+		rule := p.Set.Rule(p.Charges[by.Charge].Rule)
+		return "rule " + rule.Title()
+	case charge.ByEndpoint:
+		if p.Match.ID == endpoint.Unknown {
+			return "endpoint " + policy.UnknownEndpoint
+		}
+		return "endpoint " + p.Endpoints.Template(p.Match.ID).String()
+	case charge.ByTier:
+		who := p.Of(by.Principal)
+		return whose("tier " + cmp.Or(who.Tier, p.Set.Tier(who.Project)))
+	case charge.ByScore:
+		return whose("tier " + p.Also[by.Principal] + " for the score")
+	case charge.ByClaim:
+		return whose("claim " + p.Set.ClassClaim())
+	case charge.ByProgram:
+		return "the program"
+	}
+	return ""
+}
+
 // Share is what the request's class has of a bucket that classes share. What is left of it is told as that class may
 // use it.
 type Share struct {
@@ -286,7 +319,7 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 		x.Penalty = &Penalty{Rule: rule.Title(), Terms: string(rule.Penalty), Until: until}
 	}
 	if d.Plan.Planned() {
-		x.Class = d.Class.String()
+		x.Class, x.ClassFrom = d.Class.String(), classWords(&d.Plan)
 		x.explainAdaptive(l, d)
 		x.explainScores(l, d)
 		x.explainRules(d)

@@ -23,7 +23,8 @@ func (c *review) checkTiers() {
 	}
 	ruled := c.ruledTiers()
 	for _, tier := range c.o.ScoreTiers {
-		if n := s.tiers.find(tier); n == 0 || !ruled[n] {
+		n, classed := s.tiers.find(tier), c.o.ClassesBy.Tiers[tier] != Unclassed
+		if (n == 0 || !ruled[n]) && !classed {
 			c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: "anomalies.tiers",
 				Field: "tier", Value: text(named(tier)),
 				Want: "a tier that a rule names; without one nothing follows from the score"}, "")
@@ -79,6 +80,7 @@ func (c *advice) advise() {
 		}
 		c.noteLogins()
 		c.noteMessages()
+		c.noteClasses()
 		c.checkUnused()
 	}
 }

@@ -27,6 +27,9 @@ type CompileOptions struct {
 	// reported.
 	Costs map[endpoint.ID]int64
 
+	// ClassesBy says of which class requests are, beside what rules say of those that they apply to (Priority).
+	ClassesBy ClassesBy
+
 	// Parts is how many requests one of an endpoint may hold, where it is more than one. A
 	// batch that no burst holds is reported.
 	Parts map[endpoint.ID]int64

@@ -441,6 +441,7 @@ func (c *review) check() {
 			Field: "UNKNOWN", Value: "missing",
 			Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`}, UnknownEndpoint)
 	}
+	c.readClasses()
 	costs, batches := c.readCosts(), slices.Sorted(maps.Keys(c.o.Parts))
 	all := c.allForTenants()
 	for i := range c.rows {

@@ -184,14 +184,14 @@ func (n *numbering) priority(p Priority) uint32 {
 		terms, _ := p.Terms()
 		n.set.priorities, n.set.priorityTerms = append(n.set.priorities, p), append(n.set.priorityTerms, terms)
 		n.priorityNumbers[p] = number
-		n.set.classed[terms.Class] = true
+		n.set.prioritises, n.set.classed[terms.Class] = true, true
 		n.set.places = placesOf(n.set.classed)
 	}
 	return number
 }
 
-// Prioritises reports whether a rule has a Priority.
-func (s *Set) Prioritises() bool { return len(s.priorities) > 1 }
+// Prioritises reports whether a rule has a Priority, or something else says of which class requests are (ClassesBy).
+func (s *Set) Prioritises() bool { return s.prioritises }
 
 // PriorityOf is what a rule says of classes, nil if it says nothing.
 func (s *Set) PriorityOf(id RuleID) *PriorityTerms {
@@ -290,6 +290,10 @@ func (c *review) checkClassCosts(i int, id RuleID, costs []endpointCost) {
 	}
 }
 
+// wantShares is what classes are for.
+const wantShares = `a rule whose budget classes share, such as priority "high:30,normal:20,low:10"; without one, only ` +
+	"places to wait go by class"
+
 // notePriority reports what surprises about what a rule says of classes.
 func (c *advice) notePriority(i int, r *Rule) {
 	terms, err := r.Priority.Terms()
@@ -297,9 +301,7 @@ func (c *advice) notePriority(i int, r *Rule) {
 		return
 	}
 	if terms.Class != Unclassed && !c.sharesBudgets() && !c.full("priority_unused") {
-		c.rule(Note, i, "priority_unused", "priority", text(string(r.Priority)),
-			`a rule whose budget classes share, such as priority "high:30,normal:20,low:10"; without one, only places to `+
-				"wait go by class")
+		c.rule(Note, i, "priority_unused", "priority", text(string(r.Priority)), wantShares)
 	}
 	if terms.Class != Unclassed && r.Mode == Shadow && !c.full("priority_in_shadow") {
 		c.rule(Note, i, "priority_in_shadow", "priority", text(string(r.Priority)),
@@ -311,8 +313,8 @@ func (c *advice) notePriority(i int, r *Rule) {
 	for _, s := range terms.Shares {
 		if s.Class != Normal && !c.set.classed[s.Class] && !c.full("class_without_rule") {
 			c.rule(Note, i, "class_without_rule", "priority", text(string(r.Priority)),
-				fmt.Sprintf("a rule with priority %v: no request is of this class, and the %d %% of the burst that it "+
-					"is guaranteed lie idle", s.Class, s.Percent))
+				fmt.Sprintf("a rule, a tier or an endpoint with priority %v: no request is of this class, and the "+
+					"%d %% of the burst that it is guaranteed lie idle", s.Class, s.Percent))
 		}
 	}
 }

@@ -76,7 +76,9 @@ type Set struct {
 
 	priorities    []Priority // each Rule.Priority once; 0 is none
 	priorityTerms []*PriorityTerms
-	classed       [Classes]bool // the classes that some rule says requests are of
+	classesBy     ClassesBy
+	prioritises   bool
+	classed       [Classes]bool // the classes that requests are of, as far as is known
 	places        *PriorityTerms
 
 	access *access // rules of Mode Allow and Block; nil if there are none

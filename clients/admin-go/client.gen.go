@@ -1317,8 +1317,11 @@ type Explanation struct {
 	} `json:"buckets,omitempty"`
 	Canonical *string `json:"canonical,omitempty"`
 
-	// Class How urgent the request is; absent where no rule says anything of classes.
-	Class      *ExplanationClass `json:"class,omitempty"`
+	// Class How urgent the request is; absent where nothing says anything of classes.
+	Class *ExplanationClass `json:"class,omitempty"`
+
+	// ClassFrom What says so: the rule, endpoint, tier or claim. Absent if nothing does, and the request is normal for that.
+	ClassFrom  *string `json:"class_from,omitempty"`
 	Considered *[]struct {
 		Applies bool   `json:"applies"`
 		Level   string `json:"level"`
@@ -1402,7 +1405,7 @@ type ExplanationAccessMode string
 // ExplanationAdaptiveLast What the last window came to.
 type ExplanationAdaptiveLast string
 
-// ExplanationClass How urgent the request is; absent where no rule says anything of classes.
+// ExplanationClass How urgent the request is; absent where nothing says anything of classes.
 type ExplanationClass string
 
 // Finding defines model for Finding.

@@ -197,6 +197,9 @@ type Config struct {
 	// and 0 for an endpoint that only tells clients their budget.
 	Costs map[string]int64 `yaml:"costs"`
 
+	// Priority says of which class requests are, beside what rules say. Default nothing.
+	Priority Priority `yaml:"priority"`
+
 	// CountWhen is which answers the rules of an endpoint count, such as [401, 403] or
 	// [4xx]; all where absent.
 	CountWhen map[string][]Status `yaml:"count_when"`
@@ -504,6 +507,7 @@ func (c *Config) check(check *checker) {
 	check.duration("refresh", c.Refresh, time.Millisecond, time.Hour)
 	check.duration("shutdown_timeout", c.ShutdownTimeout, time.Millisecond, 24*time.Hour)
 	check.countWhen(c)
+	check.priority(c)
 	check.messages(c)
 	for endpoint, cost := range c.Costs {
 		if cost < 0 {

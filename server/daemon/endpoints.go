@@ -35,6 +35,7 @@ func Unseen(c config.Config) []policy.Subject {
 // nothing is known of the endpoints.
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
+		ClassesBy:    policy.ClassesBy{Tiers: classes(c.Priority.Tiers), Claim: c.Priority.Claim},
 		BurstPercent: c.BurstPercent, ScoreTiers: c.Anomalies.TierNames(), Unseen: Unseen(c),
 		Shared: c.Store.On(), Gossips: c.Gossip.On(),
 		Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
@@ -47,7 +48,7 @@ func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	}
 	if r != nil {
 		o.Endpoints, o.Costs, o.Identified, o.Parts = r.Table, r.Costs, r.Identified, r.Parts
-		o.Metered = r.Metered
+		o.Metered, o.ClassesBy.Endpoints = r.Metered, r.Classes
 	}
 	return o
 }
@@ -57,6 +58,7 @@ type Registry struct {
 	Operations []openapi.Operation
 	Table      *endpoint.Table
 	Costs      map[endpoint.ID]int64
+	Classes    map[endpoint.ID]policy.Class
 	CountWhen  map[string]*policy.Statuses  // by template
 	WebSockets map[string]gateway.WebSocket // by the template that opens them
 	Streams    map[string]gateway.Stream    // by the template of the method
@@ -131,16 +133,17 @@ func Endpoints(c config.Config) (*Registry, error) {
 				func(o openapi.Operation) bool { return o.Template == p.Template })
 		}
 	}
-	costs, err1 := costs(table, c.Costs)
+	costs, err1 := named(table, "costs", c.Costs)
+	classes, err7 := endpointClasses(table, c.Priority.Endpoints)
 	counts, err3 := countWhen(table, c.CountWhen)
 	reads, err2 := identified(c, table)
 	most, err4 := largest(c, table)
 	adapted, err5 := adapts(c, table)
 	metered, err6 := metered(c, table)
 	return &Registry{
-			operations, table, costs, counts, sockets, streams, reads, most, metered, adapted, warnings,
+			operations, table, costs, classes, counts, sockets, streams, reads, most, metered, adapted, warnings,
 		},
-		errors.Join(err1, err2, err3, err4, err5, err6, reached(c, table), keyApart(c.Keys, table),
+		errors.Join(err1, err7, err2, err3, err4, err5, err6, reached(c, table), keyApart(c.Keys, table),
 			developersApart(c.Developers.Path, table))
 }
 
@@ -224,19 +227,40 @@ func keyApart(k config.Keys, table *endpoint.Table) error {
 	return errors.Join(faults...)
 }
 
-// costs finds the endpoints that a configuration gives a cost.
-func costs(table *endpoint.Table, written map[string]int64) (map[endpoint.ID]int64, error) {
-	found := make(map[endpoint.ID]int64, len(written))
+// named finds the endpoints to which a setting gives something each, such as a cost.
+func named[T any](table *endpoint.Table, setting string, written map[string]T) (map[endpoint.ID]T, error) {
+	found := make(map[endpoint.ID]T, len(written))
 	var faults []error
-	for text, cost := range written {
-		id, err := lookup(table, "costs", text)
+	for _, text := range slices.Sorted(maps.Keys(written)) {
+		id, err := lookup(table, setting, text)
 		if err != nil {
 			faults = append(faults, err)
 			continue
 		}
-		found[id] = cost
+		found[id] = written[text]
 	}
 	return found, errors.Join(faults...)
+}
+
+// endpointClasses finds the endpoints that a configuration gives a class.
+func endpointClasses(table *endpoint.Table, written map[string]string) (map[endpoint.ID]policy.Class, error) {
+	given := classes(written)
+	unknown, ok := given[policy.UnknownEndpoint]
+	delete(given, policy.UnknownEndpoint)
+	found, err := named(table, "priority.endpoints", given)
+	if ok {
+		found[endpoint.Unknown] = unknown
+	}
+	return found, err
+}
+
+// classes are what a configuration, which is complete, says of classes.
+func classes(written map[string]string) map[string]policy.Class {
+	given := make(map[string]policy.Class, len(written))
+	for name, text := range written {
+		given[name], _ = policy.ParseClass(text)
+	}
+	return given
 }
 
 // countWhen are the answers that rules count, by the template of their endpoint.

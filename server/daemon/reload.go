@@ -331,6 +331,7 @@ func sameRules(a, b *loaded) bool {
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
 		maps.Equal(a.registry.Parts, b.registry.Parts) && slices.Equal(a.registry.Metered, b.registry.Metered) &&
 		slices.Equal(a.compile.ScoreTiers, b.compile.ScoreTiers) &&
+		reflect.DeepEqual(a.compile.ClassesBy, b.compile.ClassesBy) &&
 		slices.Equal(
 			a.compile.Unseen,
 			b.compile.Unseen,

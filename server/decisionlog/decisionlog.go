@@ -27,6 +27,7 @@ import (
 	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
 )
 
@@ -72,6 +73,11 @@ type Entry struct {
 
 	// Reservation is by what the line is found that settles it, which says what it cost in the end.
 	Reservation string `json:"reservation,omitempty"`
+
+	// Class is how urgent it was, where rules tell classes apart, and CallerClass what the tiers and claims of its
+	// callers said of that.
+	Class       policy.Class `json:"class,omitempty"`
+	CallerClass policy.Class `json:"caller_class,omitempty"`
 
 	// Score is that of the caller, where callers are scored and it has one above 0, and Points what it is the sum of.
 	Score  int            `json:"score,omitempty"`
@@ -201,6 +207,8 @@ func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) En
 		Reason:   d.Reason.String(),
 		Cost:     d.Cost,
 		Wait:     d.RetryAfter.Seconds(),
+
+		Class: d.Class, CallerClass: d.CallerClass,
 	}
 	if d.Reservation != (reservation.ID{}) && l.o.Admitted == 1 {
 		e.Reservation = named(d.Reservation)

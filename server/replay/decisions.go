@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // Decided is what a line of a gateway's decision log says of how it decided.
@@ -26,6 +27,10 @@ type Decided struct {
 	Missing int64  // requests that were not written down, before this one
 
 	UnderWay bool // it took more for a request that was served already
+
+	// CallerClass is how urgent its callers' tiers and claims made it, which are not in the log; policy.Unclassed for
+	// nothing.
+	CallerClass policy.Class
 
 	// Reserved names what was reserved for it. In a line that settles that, Settles does, and Answer is what came of
 	// it.
@@ -59,6 +64,7 @@ func inDecisions() func(line string, e *Entry) error {
 	from, cost, sampled, skipped := o.first("address"), o.first("cost"), o.first("sampled"), o.first("skipped")
 	requests, reserved, settles := o.first("requests"), o.first("reservation"), o.first("settled")
 	actual, status, outcome := o.first("actual"), o.first("status"), o.first("outcome")
+	callerClass := o.first("caller_class")
 	return func(line string, e *Entry) error {
 		if err := o.read(line); err != nil {
 			return err
@@ -95,6 +101,7 @@ func inDecisions() func(line string, e *Entry) error {
 		many, said := requests()
 		d.Parts, _ = strconv.ParseInt(many, 10, 64)
 		d.Parts, d.UnderWay = max(1, d.Parts), said && many == "0"
+		d.CallerClass, _ = policy.ParseClass(text(callerClass))
 		if part, err := strconv.ParseFloat(text(sampled), 64); err == nil && part > 1 && part < 1e9 {
 			d.Missing = int64(math.Round(part)) - 1
 		}

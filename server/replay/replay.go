@@ -203,6 +203,7 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	if e.Decided != nil {
 		request.Cost, request.Parts = e.Decided.each()
 		request.Message, request.UnderWay = endpoint.OfMessages(e.Method), e.Decided.UnderWay
+		request.Class = e.Decided.CallerClass
 		if request.User != nil {
 			request.User.Project = e.Decided.Project
 		}

@@ -148,7 +148,7 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 		line("identifier", "%s", x.Identifier)
 	}
 	if x.Class != "" {
-		line("class", "%s", x.Class)
+		line("class", "%s", classWords(x))
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -309,6 +309,14 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
 	}
+}
+
+// classWords says of which class a request is, and what says so.
+func classWords(x inspect.Explanation) string {
+	if x.ClassFrom == "" {
+		return x.Class
+	}
+	return x.Class + ", by " + plain(x.ClassFrom)
 }
 
 // shareWords says what the class of a request has of a bucket that classes share.
