@@ -134,7 +134,7 @@ func New(o Options) (*Limiter, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("headgate options: %w", err)
 	}
-	var lowered func(*endpoint.Table, endpoint.ID, int64) *rate.Lowered
+	var lowered func(*endpoint.Table, endpoint.ID, int64) rate.Lowerings
 	if o.Adaptive != nil {
 		lowered = o.Adaptive.Lowered
 	}

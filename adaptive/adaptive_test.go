@@ -113,7 +113,7 @@ func (b *bench) want(multiplier int, last adaptive.Outcome) {
 		b.t.Errorf("at %d s: multiplier %d, %v (%s), want %d, %v", b.now/second-1000, s.Multiplier, s.Last, s.Words(),
 			multiplier, last)
 	}
-	if m := b.Lowered(b.now).Part(); m != multiplier {
+	if m := b.Lowered(b.now).Own.Part(); m != multiplier {
 		b.t.Errorf("at %d s: rates are at %d/1024, want %d", b.now/second-1000, m, multiplier)
 	}
 }
@@ -145,7 +145,7 @@ func TestEndpointFollowsTheAPI(t *testing.T) {
 	for range 60 {
 		b.second(10, always(20*time.Millisecond), 10)
 	}
-	if b.Lowered(b.now) != nil {
+	if b.Lowered(b.now).Own != nil {
 		t.Error("a minute after it is 1 again, rates are not as if nothing had been")
 	}
 	if got := strings.Join(b.events, ", "); got != "true 921, false 1024" {
@@ -237,7 +237,7 @@ func TestLossOfSignal(t *testing.T) {
 	}
 	// What it was at meanwhile counts, though nobody asked: so buckets have filled again.
 	at := 1000*second + 30*second
-	if got := b.Lowered(b.now + 1000*second); got.Elapsed(at, at+60*second) < 20*second {
+	if got := b.Lowered(b.now + 1000*second).Own; got.Elapsed(at, at+60*second) < 20*second {
 		t.Errorf("in the minute of the return buckets fill for %v", time.Duration(got.Elapsed(at, at+60*second)))
 	}
 }
@@ -314,7 +314,7 @@ func TestUseKeepsWhatIsKnown(t *testing.T) {
 	table, of := &adaptive.Table{}, compile(templates...)
 	id := func(of *endpoint.Table, path string) endpoint.ID { return of.Match("GET", path).ID }
 	if table.At(of, 1) != nil || table.Named("GET /a") != nil || table.Statuses(0) != nil ||
-		table.Lowered(of, 1, 0) != nil {
+		table.Lowered(of, 1, 0).Own != nil {
 		t.Error("a table of none has some")
 	}
 	now, s := 1000*second, adaptive.Settings{SLO: slo, Floor: 100}
@@ -325,10 +325,10 @@ func TestUseKeepsWhatIsKnown(t *testing.T) {
 		a.Answered(now, uint64(n), time.Second, false)
 	}
 	now += second
-	if m := table.Lowered(of, id(of, "/a"), now).Part(); m != 921 {
+	if m := table.Lowered(of, id(of, "/a"), now).Own.Part(); m != 921 {
 		t.Errorf("multiplier %d, want 921", m)
 	}
-	if table.Lowered(of, id(of, "/b"), now) != nil || table.At(of, id(of, "/c")) != nil || table.At(of, 99) != nil ||
+	if table.Lowered(of, id(of, "/b"), now).Own != nil || table.At(of, id(of, "/c")) != nil || table.At(of, 99) != nil ||
 		table.At(of, endpoint.Unknown) != nil {
 		t.Error("other endpoints are lowered as well")
 	}
@@ -363,7 +363,7 @@ func TestTogether(t *testing.T) {
 				e.Sent(now, uint64(g))
 				e.Answered(now, uint64(g), time.Duration(n)*time.Millisecond/4, n%3 == 0)
 				e.Refused()
-				if m := e.Lowered(now).Part(); m < 100 || m > adaptive.Whole {
+				if m := e.Lowered(now).Own.Part(); m < 100 || m > adaptive.Whole {
 					t.Errorf("multiplier %d", m)
 				}
 				if n%500 == 0 {

@@ -14,15 +14,21 @@ import (
 type Endpoint struct {
 	name   string
 	notify func(Event) // nil for nobody
+	keeps  bool        // as Table.KeepShared
 
-	next    atomic.Int64                 // when the window ends at the earliest
-	lowered atomic.Pointer[rate.Lowered] // nil while the rates are what the rules say, and were for a minute
-	refused atomic.Int64                 // in this window
+	next    atomic.Int64                   // when the window ends at the earliest
+	lowered atomic.Pointer[rate.Lowerings] // nil while the rates are what the rules say, and were for a minute
+	refused atomic.Int64                   // in this window
 
 	mu    sync.Mutex
 	s     Settings // guarded by mu, as all that follows
 	m     int
 	begun bool // m is in the log as below 1
+
+	heard  []int // what others say that m is, in order
+	asof   int64 // when they were heard
+	agreed int   // what all agree on for the buckets that they share
+	voice  bool  // the last window had enough answers, so others hear of m
 
 	from       int64 // when the window began
 	latest     int64 // when anything was last seen in it
@@ -52,6 +58,11 @@ type Status struct {
 	Endpoint   string
 	Settings   Settings
 	Multiplier int // in 1024ths
+
+	// Agreed is what those agree on who share buckets, and Others how many of them are heard besides this one. It is
+	// Multiplier where there is nobody.
+	Agreed, Others int
+	KeepsShared    bool // as Table.KeepShared
 
 	// Last is what the last window came to, and Voices what was seen in it, or in the last one before that had enough
 	// answers.
@@ -87,8 +98,8 @@ func (s *Status) Words() string {
 	return "the API is well"
 }
 
-func newEndpoint(name string, s Settings, now int64, notify func(Event)) *Endpoint {
-	e := &Endpoint{name: name, notify: notify, s: s, m: Whole}
+func newEndpoint(name string, s Settings, now int64, in *Table) *Endpoint {
+	e := &Endpoint{name: name, notify: in.Notify, keeps: in.KeepShared, s: s, m: Whole, agreed: Whole}
 	e.beginLocked(now)
 	return e
 }
@@ -144,13 +155,18 @@ func (e *Endpoint) Answered(now int64, caller uint64, took time.Duration, failed
 // Refused counts a request that a rule refused whose rate is lowered.
 func (e *Endpoint) Refused() { e.refused.Add(1) }
 
-// Lowered is by how much rates are lowered at now, and were of late. Nil is not at all. It costs two loads, but once a
-// window.
-func (e *Endpoint) Lowered(now int64) *rate.Lowered {
+// Lowered is by how much rates are lowered at now, and were of late. It costs two loads, but once a window.
+func (e *Endpoint) Lowered(now int64) (l rate.Lowerings) {
 	if now >= e.next.Load() {
 		e.tell(e.locked(now, func() {}))
 	}
-	return e.lowered.Load()
+	if at := e.lowered.Load(); at != nil {
+		l = *at
+	}
+	if e.keeps {
+		l.Shared = nil
+	}
+	return l
 }
 
 // Status is how the endpoint stands at now.
@@ -161,7 +177,8 @@ func (e *Endpoint) Status(now int64) (s Status) {
 
 func (e *Endpoint) statusLocked() Status {
 	return Status{
-		Endpoint: e.name, Settings: e.s, Multiplier: e.m, Last: e.last, Voices: e.judged, Windows: e.windows,
+		Endpoint: e.name, Settings: e.s, Multiplier: e.m, Agreed: e.agreed, Others: len(e.heard),
+		KeepsShared: e.keeps, Last: e.last, Voices: e.judged, Windows: e.windows,
 	}
 }
 
@@ -191,6 +208,10 @@ func (e *Endpoint) tell(event Event, told bool) {
 
 // judgeLocked judges the windows that are over at now.
 func (e *Endpoint) judgeLocked(now int64) {
+	if len(e.heard) > 0 && (now < e.asof || now-e.asof > fresh) {
+		e.heard = nil
+		e.setLocked(now, e.m)
+	}
 	if now < e.from { // the clock stepped back
 		e.silent = 0
 		e.beginLocked(now)
@@ -223,7 +244,7 @@ func (e *Endpoint) judgeLocked(now int64) {
 			}
 		}
 	}
-	if e.m == Whole && now-e.changed >= quiet && e.lowered.Load() != nil {
+	if e.m == Whole && e.agreed == Whole && now-e.changed >= quiet && e.lowered.Load() != nil {
 		e.lowered.Store(nil)
 	}
 }
@@ -239,16 +260,31 @@ func (e *Endpoint) returned(at int64) int {
 func (e *Endpoint) endLocked(at int64, m int, o Outcome) {
 	e.last = o
 	e.windows[o]++
+	e.voice = o != TooFew
 	e.setLocked(at, m)
 	e.beginLocked(at)
 }
 
 func (e *Endpoint) setLocked(at int64, m int) {
-	if m == e.m {
+	agreed := m
+	if len(e.heard) > 0 {
+		agreed = max(e.agreeLocked(m), e.s.Floor)
+	}
+	if m == e.m && agreed == e.agreed {
 		return
 	}
-	e.m, e.changed = m, at
-	e.lowered.Store(e.lowered.Load().From(at, m))
+	var next rate.Lowerings
+	if before := e.lowered.Load(); before != nil {
+		next = *before
+	}
+	if m != e.m || next.Own == nil {
+		next.Own = next.Own.From(at, m)
+	}
+	if agreed != e.agreed || next.Shared == nil {
+		next.Shared = next.Shared.From(at, agreed)
+	}
+	e.m, e.agreed, e.changed = m, agreed, at
+	e.lowered.Store(&next)
 }
 
 // beginLocked begins a window.

@@ -16,6 +16,10 @@ type Table struct {
 	// again. It must be quick: requests wait for it. It is not changed once endpoints are there.
 	Notify func(Event)
 
+	// KeepShared says that the store of shared buckets cannot lower rates, as CL.THROTTLE cannot: they stay what the
+	// rules say. It is not changed once endpoints are there.
+	KeepShared bool
+
 	mu   sync.Mutex // held by who makes another view
 	view atomic.Pointer[view]
 }
@@ -37,7 +41,7 @@ func (t *Table) Use(all map[string]Settings, now int64) {
 	for name, s := range all {
 		e := before.named(name)
 		if e == nil {
-			e = newEndpoint(name, s, now, t.Notify)
+			e = newEndpoint(name, s, now, t)
 		} else if e.settings() != s {
 			e.use(s, now)
 		}
@@ -81,11 +85,11 @@ func (t *Table) At(of *endpoint.Table, id endpoint.ID) *Endpoint {
 }
 
 // Lowered is by how much the rates of an endpoint are lowered at now, and were of late; see Endpoint.Lowered.
-func (t *Table) Lowered(of *endpoint.Table, id endpoint.ID, now int64) *rate.Lowered {
+func (t *Table) Lowered(of *endpoint.Table, id endpoint.ID, now int64) (l rate.Lowerings) {
 	if e := t.At(of, id); e != nil {
-		return e.Lowered(now)
+		l = e.Lowered(now)
 	}
-	return nil
+	return l
 }
 
 // viewOf finds the endpoints in another table of IDs. Requests that were under way when that changed may have it found
@@ -106,6 +110,9 @@ func (t *Table) viewOf(of *endpoint.Table) *view {
 	t.view.Store(next)
 	return next
 }
+
+// Any reports whether the rates of any endpoint may be lowered.
+func (t *Table) Any() bool { return t.view.Load() != nil }
 
 // Statuses are how all endpoints stand at now, by their templates in order.
 func (t *Table) Statuses(now int64) []Status {

@@ -66,11 +66,20 @@ type Take struct {
 	// takes to drain; below 0 accepts none. Takes of one bucket share the first one's.
 	MaxWait time.Duration
 
-	// Lowered is by how much the rate of Shape was lowered of late; nil for not at all. Only
-	// bucket/memory obeys it, and of token buckets alone: what a queue has told those who wait would
-	// not hold. It never makes a bucket hold more than one at the full rate. A bucket that gives way
-	// to others in a full table is remembered by the full rate.
+	// Lowered is by how much the rate of Shape was lowered of late; nil for not at all. It is obeyed of
+	// token buckets alone, as what a queue has told those who wait would not hold; and neither by
+	// CL.THROTTLE nor in scope gossip. It never makes a bucket hold more than one at the full rate,
+	// whatever each of those says who share it. A bucket that gives way to others in a full table is
+	// remembered by the full rate.
 	Lowered *rate.Lowered
+}
+
+// Slower is Lowered where it is obeyed: of token buckets.
+func (t *Take) Slower() *rate.Lowered {
+	if t.Shape.Algorithm != rate.TokenBucket {
+		return nil
+	}
+	return t.Lowered
 }
 
 // ErrLost is an error of a store that has seen to what becomes of takes while a bucket cannot be

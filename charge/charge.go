@@ -130,8 +130,8 @@ type Plan struct {
 	ClassBy     ClassBy
 	Guaranteed  bool // the class is guaranteed something in a budget that several share
 
-	// Lowered is by how much the rates at the endpoint were lowered of late; nil for not at all. Takes say which are.
-	Lowered *rate.Lowered
+	// Lowered is by how much the rates at the endpoint were lowered of late. Takes say which are.
+	Lowered rate.Lowerings
 
 	planner *Planner
 
@@ -162,7 +162,7 @@ type Options struct {
 	MaxAllowances int
 
 	// Lowered is by how much the rates at an endpoint were lowered of late; nil if none ever is.
-	Lowered func(t *endpoint.Table, id endpoint.ID, now int64) *rate.Lowered
+	Lowered func(t *endpoint.Table, id endpoint.ID, now int64) rate.Lowerings
 }
 
 // Planner plans what requests are charged to. It is safe for concurrent use.
@@ -176,7 +176,7 @@ type Planner struct {
 	names      *key.Namer
 	region     func(netip.Addr) string
 	namedTiers func() bool
-	lowered    func(*endpoint.Table, endpoint.ID, int64) *rate.Lowered
+	lowered    func(*endpoint.Table, endpoint.ID, int64) rate.Lowerings
 }
 
 // New returns a Planner.
@@ -241,7 +241,7 @@ func (p *Plan) Release() {
 	clear(p.Others)
 	clear(p.Also)
 	p.Request = Request{Others: p.Others[:0], Also: p.Also[:0]}
-	p.Lowered = nil
+	p.Lowered = rate.Lowerings{}
 	p.caller = subject.Caller{}
 }
 

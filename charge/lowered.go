@@ -8,24 +8,30 @@ import (
 )
 
 // loweredAt is by how much the rates at an endpoint were lowered of late.
-func (pl *Planner) loweredAt(t *endpoint.Table, m endpoint.Match, now int64) *rate.Lowered {
+func (pl *Planner) loweredAt(t *endpoint.Table, m endpoint.Match, now int64) (l rate.Lowerings) {
 	if pl.lowered == nil || t == nil || m.Status != endpoint.Known {
-		return nil
+		return l
 	}
 	return pl.lowered(t, m.ID, now)
 }
 
-// lowered is l for rules that go by it: token buckets of one endpoint that this process alone takes from. A bucket of
-// all endpoints together is not one endpoint's, one that others take from drains at one rate for all, and who was told
-// to wait in a queue was told by its rate.
-func lowered(l *rate.Lowered, terms *policy.Terms, level policy.Level, reach bucket.Reach) *rate.Lowered {
-	if l == nil || KeepsRate(terms, level, reach) != "" {
+// lowered is the one of l that a rule goes by; nil for rules that go by none.
+func lowered(l rate.Lowerings, terms *policy.Terms, level policy.Level, reach bucket.Reach) *rate.Lowered {
+	if l.Own == nil || KeepsRate(terms, level, reach) != "" {
 		return nil
 	}
-	return l
+	if Agreed(reach) {
+		return l.Shared
+	}
+	return l.Own
 }
 
-// KeepsRate says why the rate of a rule is not lowered where those of its endpoint are; "" if it is.
+// Agreed says that the buckets of a rule go by what all agree on who share them.
+func Agreed(reach bucket.Reach) bool { return reach.Scope().Shared() }
+
+// KeepsRate says why the rate of a rule is not lowered where those of its endpoint are; "" if it is: that of token
+// buckets of one endpoint is. A bucket of all endpoints together is not one endpoint's, and who was told to wait in a
+// queue was told by its rate.
 func KeepsRate(terms *policy.Terms, level policy.Level, reach bucket.Reach) string {
 	switch {
 	case terms.Concurrent:
@@ -34,15 +40,16 @@ func KeepsRate(terms *policy.Terms, level policy.Level, reach bucket.Reach) stri
 		return "its bucket is for all endpoints together"
 	case terms.Shape.Algorithm != rate.TokenBucket:
 		return "it is no token bucket"
-	case reach.Scope() != bucket.Local && reach.Scope() != bucket.Split:
-		return "its scope is " + terms.Scope.String()
+	case reach.Scope() == bucket.Gossip:
+		return "its scope is gossip"
 	}
 	return ""
 }
 
-// MetLowered reports whether a rule whose rate is lowered refused the request.
+// MetLowered reports whether a rule whose rate is lowered refused the request: or would be, if those who share its
+// bucket saw what this process does.
 func (p *Plan) MetLowered() bool {
-	if p.Lowered.Part() == rate.Whole {
+	if p.Lowered.Own.Part() == rate.Whole && p.Lowered.Shared.Part() == rate.Whole {
 		return false
 	}
 	for i := range p.Takes {

@@ -147,7 +147,7 @@ type Settlement struct {
 	Status   int  // of the answer, for rules that count only some; 0 if it is not known, and counts
 	Void     bool // the request was never served: rules that count requests count it no more
 
-	lowered *rate.Lowered // as in Plan
+	lowered rate.Lowerings // as in Plan
 }
 
 // due is how many tokens a bucket counts in the end.

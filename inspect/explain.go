@@ -105,11 +105,18 @@ type Penalty struct {
 
 // Adaptive is the part of what rules say that is in force at an endpoint, and why.
 type Adaptive struct {
-	Multiplier float64       `json:"multiplier"` // 1 where they are what the rules say
-	Floor      float64       `json:"floor"`
-	SLO        time.Duration `json:"slo_ns"`
-	Last       string        `json:"last"` // what the last window came to
-	Why        string        `json:"why"`
+	Multiplier float64 `json:"multiplier"` // 1 where they are what the rules say
+	Floor      float64 `json:"floor"`
+
+	// Agreed is the part in force for buckets that gateways share, and Others how many others are heard who agree on it.
+	Agreed float64 `json:"agreed"`
+	Others int     `json:"others"`
+
+	SLO  time.Duration `json:"slo_ns"`
+	Last string        `json:"last"` // what the last window came to
+	Why  string        `json:"why"`
+
+	keepsShared bool // the store of shared buckets cannot lower rates
 }
 
 // Principal is a further principal of a request.
@@ -369,6 +376,7 @@ func (x *Explanation) explainAdaptive(l *headgate.Limiter, d *headgate.Look) {
 	}
 	x.Adaptive = &Adaptive{
 		Multiplier: multiplier(s.Multiplier), Floor: multiplier(s.Settings.Floor), SLO: s.Settings.SLO,
+		Agreed: multiplier(s.Agreed), Others: s.Others, keepsShared: s.KeepsShared,
 		Last: s.Last.String(), Why: s.Words(),
 	}
 }
@@ -491,9 +499,15 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			a.Allowance, a.Share = allowanceOf(l, &d.Plan, i), shareOf(&d.Plan, i)
 			if x.Adaptive != nil {
 				terms := d.Plan.Set.Terms(c.Rule)
-				a.KeepsRate = charge.KeepsRate(&terms, c.Level, d.Plan.Takes[c.Place].Reach)
-				if a.KeepsRate == "" {
+				reach := d.Plan.Takes[c.Place].Reach
+				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level, reach); {
+				case a.KeepsRate != "":
+				case !charge.Agreed(reach):
 					a.Multiplier = x.Adaptive.Multiplier
+				case x.Adaptive.keepsShared:
+					a.KeepsRate = "the store of shared buckets cannot lower it"
+				default:
+					a.Multiplier = x.Adaptive.Agreed
 				}
 			}
 			x.Buckets = append(x.Buckets, a)

@@ -166,3 +166,34 @@ func (l *Lowered) Stretch(d time.Duration) time.Duration {
 	q, _ := bits.Div64(hi, lo, uint64(l.part))
 	return time.Duration(min(q, math.MaxInt64))
 }
+
+// Lowerings are by how much the rates at an endpoint are lowered: Own for buckets that this process alone takes from,
+// and Shared for those that others take from as well, which all of them agree on. Both are nil while nothing is lowered;
+// Shared is nil, and Own is not, where the store of shared buckets cannot lower rates.
+type Lowerings struct{ Own, Shared *Lowered }
+
+// Span says what the slower clock has counted from Age ago until now, both in nanoseconds.
+type Span struct{ Age, Counted int64 }
+
+// MaxSpans is how many spans tell all that a store needs to know of a Lowered.
+const MaxSpans = 8
+
+// Spans appends to dst what the slower clock has counted up to now, for a store that has another clock: from the latest
+// span to the longest, at most MaxSpans. Between two of them time counts evenly, and before the longest all of it does.
+// Counted is never more than Age.
+func (l *Lowered) Spans(dst []Span, now int64) []Span {
+	if l == nil {
+		return dst
+	}
+	first, last := len(dst), int64(0)
+	for i := len(l.steps) - 1; i >= 0; i-- {
+		age := now - l.steps[i].at
+		// What is long ago need not be told as exactly; and the first of all has the last place.
+		if age <= last || i > 0 && (age < 2*last || len(dst)-first == MaxSpans-1) {
+			continue
+		}
+		dst = append(dst, Span{Age: age, Counted: l.Elapsed(l.steps[i].at, now)})
+		last = age
+	}
+	return dst
+}

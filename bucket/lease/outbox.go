@@ -61,7 +61,7 @@ func (s *Store) due(e *entry, take bucket.Take) (Asked, bool) {
 	defer e.mu.Unlock()
 	e.queued = false
 	// What is asked is of the limit as it is now, which may be another one than when the question was posted.
-	take.Shape, take.Since, take.Before = e.shape, e.since, e.before
+	take.Shape, take.Since, take.Before, take.Lowered = e.shape, e.since, e.before, e.lowered
 	q, ok := e.account.Question(s.o.Now(), s.o.Terms)
 	return Asked{Of: take, Question: q}, ok
 }

@@ -89,12 +89,13 @@ type Store struct {
 // entry is the account of one bucket, and who waits for its next answer.
 type entry struct {
 	mu      sync.Mutex
-	account Account    // guarded by mu
-	shape   rate.Shape // guarded by mu; of what the account holds
-	since   int64      // guarded by mu; when it took effect
-	before  *rate.Past // guarded by mu; what it replaced
-	waiting *answer    // guarded by mu; nil while nobody waits
-	queued  bool       // guarded by mu; it is in the outbox
+	account Account       // guarded by mu
+	shape   rate.Shape    // guarded by mu; of what the account holds
+	since   int64         // guarded by mu; when it took effect
+	before  *rate.Past    // guarded by mu; what it replaced
+	lowered *rate.Lowered // guarded by mu; by how much its rate is, as takes say
+	waiting *answer       // guarded by mu; nil while nobody waits
+	queued  bool          // guarded by mu; it is in the outbox
 }
 
 // answer is what some requests wait for.
@@ -225,6 +226,7 @@ func (s *Store) TryHeld(take *bucket.Take, out *bucket.Outcome) (allowed, decide
 	if e.shape != take.Shape || !e.account.Ready(now, take.Cost) {
 		return false, false
 	}
+	e.lowered = take.Lowered
 	allowed = e.account.Take(now, s.o.Terms, take.Cost) == Admit
 	if e.account.Due(now, s.o.Terms) {
 		s.post(take, e, calm)
@@ -311,7 +313,7 @@ func (s *Store) first(now int64, take *bucket.Take, t *attempt) {
 		e.shape = take.Shape
 		e.account.Drop() // of another limit: lost, which grants nothing
 	}
-	e.since, e.before = take.Since, take.Before
+	e.since, e.before, e.lowered = take.Since, take.Before, take.Lowered
 	t.until = e.account.Until(now)
 	t.verdict = e.account.Take(now, s.o.Terms, take.Cost)
 	s.ask(now, take, e, t)

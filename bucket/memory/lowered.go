@@ -10,7 +10,7 @@ import (
 // what is told of times takes longer.
 
 // lowers reports whether t's bucket drains more slowly than its shape says, or has done so of late.
-func lowers(t *bucket.Take) bool { return t.Lowered != nil && t.Shape.Algorithm == rate.TokenBucket }
+func lowers(t *bucket.Take) bool { return t.Slower() != nil }
 
 // report is bucket.State.Report of what t meets, with the times that the lowered rate takes.
 func report(s bucket.State, o *bucket.Outcome, now int64, t *bucket.Take, met *rate.Shape, units int64, allowed bool) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/lease"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // AuthorityOptions configures an Authority. Every zero value is a safe default.
@@ -164,24 +165,29 @@ const answered = 4
 // read reads what the script answered, unless that is that the bucket was left under another limit.
 func (p *posed) read(answer []any) (lease.Answer, error) {
 	if answer[1] == int64(-2) {
-		return remembered(answer[2], p.keys, p.q)
+		got, err := remembered(answer[2], p.keys, p.q)
+		return p.inTime(got), err
 	}
 	tokens, ok := number(answer[1])
 	if !ok || !p.claim.read(answer[0], answer[2], answer[3]) {
 		return lease.Answer{}, unreadable(answer)
 	}
-	return inMicros(p.q.Answer(tokens, p.claim.at, p.claim.shape.Shape, p.claim.state)), nil
+	return p.inTime(p.q.Answer(tokens, p.claim.at, p.claim.shape.Shape, p.claim.state)), nil
 }
 
 // question is q as the script reads it. More than the burst can neither be had nor needed.
 func (a *Authority) question(c *claim, q lease.Question) string {
 	most := c.shape.Burst() + 1
-	var room [160]byte
-	age, back := c.age(a.store.moment(a.now()))
+	var room [320]byte
+	moment := a.store.moment(a.now())
+	age, back := c.age(moment)
+	var spans [rate.MaxSpans]rate.Span
+	slow := slownessOf(spans[:0], &c.take, moment)
 	arg := appendDoubles(room[:0], a.store.time(a.now()), int64(q.Seq>>32), int64(q.Seq&(1<<32-1)),
 		min(max(0, q.Want), most), min(max(0, q.Need), most),
-		age, back, c.shape.Drain, micros(c.shape.Tick), c.shape.Capacity, c.shape.Unit, a.keep.Milliseconds())
-	return string(append(arg, c.shape.name...))
+		age, back, c.shape.Drain, micros(c.shape.Tick), c.shape.Capacity, c.shape.Unit, a.keep.Milliseconds(),
+		slow.code())
+	return string(append(slow.appendTo(arg), c.shape.name...))
 }
 
 // kept is the length of an answer as the script keeps it, before the bytes of the shape.
@@ -204,11 +210,13 @@ func remembered(answer any, keys []string, q lease.Question) (lease.Answer, erro
 	if !ok || max(tokens, at, left.Debt, left.Stamp/1000) >= exact {
 		return lease.Answer{}, foreign(keys[1])
 	}
-	return inMicros(q.Answer(tokens, at*1000, shape, left)), nil
+	return q.Answer(tokens, at*1000, shape, left), nil
 }
 
-// inMicros rounds waits up to whole microseconds, as the server's clock shows when they are over.
-func inMicros(a lease.Answer) lease.Answer {
-	a.Wait, a.Reset = roundUp(a.Wait), roundUp(a.Reset)
+// inTime has waits be as long as they take at the rate in force, rounded up to whole microseconds, as the server's clock
+// shows when they are over.
+func (p *posed) inTime(a lease.Answer) lease.Answer {
+	l := p.claim.take.Slower()
+	a.Wait, a.Reset = roundUp(l.Stretch(a.Wait)), roundUp(l.Stretch(a.Reset))
 	return a
 }

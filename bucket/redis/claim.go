@@ -82,15 +82,18 @@ func (c *claim) add(t *bucket.Take) {
 // wants is c as the script reads it.
 func (s *Store) wants(c *claim, now int64, charge bool) string {
 	var room [128]byte
-	age, back := c.age(s.moment(now))
-	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.shadow, c.longest(), age, back)
+	moment := s.moment(now)
+	age, back := c.age(moment)
+	var spans [rate.MaxSpans]rate.Span
+	slow := slownessOf(spans[:0], &c.take, moment)
+	arg := appendDoubles(room[:0], s.time(now), yes(charge), c.units, c.shadow, c.longest(), age, back, slow.code())
 	if c.take.Kept > 0 {
 		met := c.take.Met()
 		arg = appendDoubles(arg, met.Drain, micros(met.Tick), met.Capacity)
 	} else {
 		arg = append(arg, c.shape.numbers...)
 	}
-	return string(append(arg, c.shape.name...))
+	return string(append(slow.appendTo(arg), c.shape.name...))
 }
 
 // time is what a script is told about the time: that of the caller, or 0 to look at its own clock.
@@ -118,7 +121,7 @@ func (c *claim) longest() int64 {
 
 // plain says that one.lua can charge c at a moment.
 func (c *claim) plain(moment int64) bool {
-	if c.units <= 0 || c.shadow != 0 || c.take.Kept > 0 || c.longest() >= 0 || c.shape.Tick != int64(time.Microsecond) {
+	if c.units <= 0 || c.shadow != 0 || c.take.Kept > 0 || c.take.Lowered != nil || c.longest() >= 0 || c.shape.Tick != int64(time.Microsecond) {
 		return false
 	}
 	age, _ := c.age(moment)
@@ -154,6 +157,8 @@ func (c *claim) report(o *bucket.Outcome, shadow, all bool) {
 	}
 	met := c.take.Met()
 	c.state.Report(o, c.at, &met, units, allowed)
+	l := c.take.Slower()
+	o.RetryAfter, o.ResetAfter = l.Stretch(o.RetryAfter), l.Stretch(o.ResetAfter)
 	if c.take.Shape.Algorithm == rate.LeakyBucket {
 		c.reportWait(o, units, shadow, all)
 	}

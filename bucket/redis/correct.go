@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // Correct changes the debts of buckets outside of any request, one after the other, and writes to
@@ -32,7 +33,8 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 		if countsPlaces(&c.Shape) {
 			continue
 		}
-		take := []bucket.Take{{Key: c.Key, Shape: c.Shape, Tag: c.Tag, Since: c.Since, Before: c.Before}}
+		take := []bucket.Take{{Key: c.Key, Shape: c.Shape, Tag: c.Tag, Since: c.Since, Before: c.Before,
+			Lowered: c.Lowered}}
 		claims, _, err := s.merge(take)
 		if err == nil {
 			moved[i], err = s.correct(ctx, now, &claims[0], c)
@@ -115,10 +117,14 @@ func (s *shift) ofCharge(sh *shape, left, asof, after int64) {
 // shift moves what is owed.
 func (s *Store) shift(ctx context.Context, now int64, c *claim, by shift) (moved int64, err error) {
 	sh := c.shape
-	age, back := c.age(s.moment(now))
+	moment := s.moment(now)
+	age, back := c.age(moment)
+	var spans [rate.MaxSpans]rate.Span
+	slow := slownessOf(spans[:0], &c.take, moment)
 	named := max(by.named, by.remember)
 	arg := appendDoubles(nil, s.time(now), by.units, sh.MaxDebt(), by.left, by.asof, by.after,
-		by.remember.Milliseconds(), named.Milliseconds(), age, back, sh.Drain, micros(sh.Tick))
+		by.remember.Milliseconds(), named.Milliseconds(), age, back, sh.Drain, micros(sh.Tick), slow.code())
+	arg = slow.appendTo(arg)
 	keys := []string{c.key}
 	if by.after >= 0 || by.remember > 0 {
 		keys = append(keys, c.key+"g") // of another length than the names of buckets, of answers and of numbers

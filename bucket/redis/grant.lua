@@ -3,8 +3,9 @@
 -- once, and is not looked at for a look. ARGV[i] has, in doubles:
 --   the time in us, or 0 for the server's own; the number of the question, in two halves of 32 bits, 0 for a look; tokens wanted; tokens needed;
 --   how many us ago the limit took effect and whether it was the same before, as for takes, drain, tick, capacity, unit; for how many ms to remember the
---   answer
--- and behind them the bytes of the shape. ARGV[2], if there is one question, is how to read a bucket that was left under another limit, as for takes.
+--   answer; how the rate was lowered, as in slow.lua
+-- and behind them the spans of slow.lua and the bytes of the shape. ARGV[2], if there is one question, is how to read a bucket that was left under another
+-- limit, as for takes.
 --
 -- An answer is kept as the number, two halves of four bytes, tokens, time, debt and stamp of seven bytes each, and the bytes of the shape.
 --
@@ -21,7 +22,7 @@ local function time()
 end
 
 local function grant(bucket, answers, arg, told)
-  local at, high, low, want, need, age, back, drain, tick, capacity, unit, remember, rest = decode('<dddddddddddd', arg)
+  local at, high, low, want, need, age, back, drain, tick, capacity, unit, remember, slow, rest = decode('<ddddddddddddd', arg)
   local now, timed, asked = at, at == 0, high + low > 0
   if timed then now = time() end
 
@@ -33,21 +34,22 @@ local function grant(bucket, answers, arg, told)
     if h == high and l == low then return now, -2, last, 0 end
   end
 
-  local shape = sub(arg, rest)
+  local shape = sub(arg, rest + spans(slow))
   local debt, stamp = find(bucket, shape, dated(now, age), back, told)
   if not debt then return now, -1, 1, stamp end
   if asked then
-    stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick)
+    stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick, slow)
   elseif timed and stamp > now + 1000000 then
     stamp = now -- as in present, of which a look writes nothing down
   end
+  stamp = slowed(stamp, now, slow, arg, rest)
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
   -- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.
   local tokens = math.min(want, floor((capacity - left) / unit))
   if tokens >= math.max(1, need) then
     d = d + tokens * unit
-    keep(bucket, d, s, shape, timed, now, drain, tick)
+    keep(bucket, d, s, shape, timed, now, drain, tick, slow)
   else
     tokens, d, s = 0, debt, stamp
   end

@@ -1,4 +1,4 @@
--- What grant.lua, report.lua and shift.lua begin with.
+-- What grant.lua, report.lua and shift.lua begin with, behind slow.lua.
 local decode, encode, call, floor, ceil, sub = struct.unpack, struct.pack, redis.call, math.floor, math.ceil, string.sub
 
 -- get is what the server keeps under a name: a string, or false for nothing. What is no string cannot be read, and stands as '!', which no bucket is.
@@ -41,11 +41,11 @@ local function drained(now, debt, stamp, drain, tick)
   return d, left, s
 end
 
--- keep writes a bucket, for as long as it is in debt if the time is the server's; but for 285,000 years at most, as what has 18 digits reaches the
--- server with an exponent, and is refused.
-local function keep(name, d, s, shape, timed, now, drain, tick)
+-- keep writes a bucket, for as long as it is in debt if the time is the server's, at a rate as slow as in slow.lua; but for 285,000 years at most, as
+-- what has 18 digits reaches the server with an exponent, and is refused.
+local function keep(name, d, s, shape, timed, now, drain, tick, slow)
   if timed then
-    call('SET', name, encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) / 1000) + 1))
+    call('SET', name, encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) * longer(slow) / 1000) + 1))
   else
     call('SET', name, encode('<I7I7', d, s) .. shape)
   end
@@ -54,8 +54,8 @@ end
 -- present is a stamp that is at most a second ahead of now. One further ahead was written before the server's clock was set back, and nothing would
 -- drain until the clock is there again; so the bucket goes on from now, with all that it owes. That is written down at once, or it would go on from
 -- now at every look.
-local function present(name, d, s, shape, timed, now, drain, tick)
+local function present(name, d, s, shape, timed, now, drain, tick, slow)
   if not timed or s <= now + 1000000 then return s end
-  keep(name, d, now, shape, timed, now, drain, tick)
+  keep(name, d, now, shape, timed, now, drain, tick, slow)
   return now
 end

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/report"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // LedgerOptions configures a Ledger. Every zero value is a safe default.
@@ -90,13 +91,16 @@ func (l *Ledger) entry(replica uint64, t *report.Told) (*entry, error) {
 	}
 	c := &claims[0]
 	sh, seq := c.shape, t.Report.Seq
-	var room [128]byte
-	age, back := c.age(l.store.moment(l.now()))
+	var room [320]byte
+	moment := l.store.moment(l.now())
+	age, back := c.age(moment)
+	var spans [rate.MaxSpans]rate.Span
+	slow := slownessOf(spans[:0], &c.take, moment)
 	arg := appendDoubles(room[:0], l.store.time(l.now()), int64(seq>>32), int64(seq&(1<<32-1)),
 		min(sh.UnitsSaturating(t.Report.Tokens), sh.MaxDebt()), sh.MaxDebt(),
-		age, back, sh.Drain, micros(sh.Tick), l.keep.Milliseconds())
+		age, back, sh.Drain, micros(sh.Tick), l.keep.Milliseconds(), slow.code())
 	mark := append(binary.BigEndian.AppendUint64([]byte(c.key), replica), 'r') // which ends as no lease's answer does
-	return &entry{told: t, claim: c, keys: []string{c.key, string(mark)}, arg: string(append(arg, sh.name...))}, nil
+	return &entry{told: t, claim: c, keys: []string{c.key, string(mark)}, arg: string(append(slow.appendTo(arg), sh.name...))}, nil
 }
 
 // chargeGroup charges reports together, and those about buckets that were left under another limit

@@ -13,5 +13,5 @@ if timed and s + d / drain * tick <= now then
   call('DEL', KEYS[1]) -- full: this message took its time
   return {now, 1}
 end
-keep(KEYS[1], d, s, sub(ARGV[1], rest), timed, now, drain, tick)
+keep(KEYS[1], d, s, sub(ARGV[1], rest), timed, now, drain, tick, 0)
 return {now, 1}

@@ -2,8 +2,10 @@
 -- Report i is about the bucket KEYS[2i-1]; KEYS[2i] holds the number of the last report of the replica about it, two halves of four bytes. ARGV[i]
 -- has, in doubles:
 --   the time in us, or 0 for the server's own; the number of the report, in two halves of 32 bits; units; the most that may be owed;
---   how many us ago the limit took effect and whether it was the same before, as for takes, drain, tick; for how many ms to remember the number
--- and behind them the bytes of the shape. ARGV[2], if there is one report, is how to read a bucket that was left under another limit, as for takes.
+--   how many us ago the limit took effect and whether it was the same before, as for takes, drain, tick; for how many ms to remember the number;
+--   how the rate was lowered, as in slow.lua
+-- and behind them the spans of slow.lua and the bytes of the shape. ARGV[2], if there is one report, is how to read a bucket that was left under another
+-- limit, as for takes.
 --
 -- Answers two values a report: what is owed then, and ''. Or, if the bucket was left under another limit, the time and the value; nothing was done
 -- then, and 'c' stands before the value.
@@ -18,14 +20,15 @@ local function time()
 end
 
 local function charge(bucket, mark, arg, told)
-  local at, high, low, units, most, age, back, drain, tick, remember, rest = decode('<dddddddddd', arg)
+  local at, high, low, units, most, age, back, drain, tick, remember, slow, rest = decode('<ddddddddddd', arg)
   local now, timed = at, at == 0
   if timed then now = time() end
 
-  local shape = sub(arg, rest)
+  local shape = sub(arg, rest + spans(slow))
   local debt, stamp = find(bucket, shape, dated(now, age), back, told)
   if not debt then return now, 'c' .. stamp end
-  stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick)
+  stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick, slow)
+  stamp = slowed(stamp, now, slow, arg, rest)
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
   local last, known = get(mark), false
@@ -36,7 +39,7 @@ local function charge(bucket, mark, arg, told)
   if known then return left, '' end
 
   local moved = math.min(units, math.max(0, most - left))
-  if moved > 0 then keep(bucket, d + moved, s, shape, timed, now, drain, tick) end
+  if moved > 0 then keep(bucket, d + moved, s, shape, timed, now, drain, tick, slow) end
   if timed then
     call('SET', mark, encode('<I4I4', high, low), 'PX', remember)
   else

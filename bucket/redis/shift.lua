@@ -4,8 +4,8 @@
 --   since is not taken off again, rounded up;
 --   the time in us after which what was given to the bucket is not given back again, or -1 for units of no charge; for how many ms to remember that
 --   units were given to the bucket, or 0 if none are given; for how many ms to remember under which name;
---   how many us ago the limit took effect and whether it was the same before, as for takes, drain and tick
--- behind them eight bytes that stand for what is asked for, where KEYS[3] is its name, and the bytes of the shape,
+--   how many us ago the limit took effect and whether it was the same before, as for takes, drain and tick; how the rate was lowered, as in slow.lua
+-- behind them the spans of slow.lua, eight bytes that stand for what is asked for, where KEYS[3] is its name, and the bytes of the shape,
 -- and ARGV[2], if there, is how to read a bucket that was left under another limit.
 --
 -- The message may arrive long after it was sent, or twice. So times are compared here, and what is taken off has a name.
@@ -20,8 +20,8 @@
 -- Answers the time, how many units were moved, debt and stamp; 0 and 0 in their place if they were given before under that name. Or, if it was left under
 -- another limit, the time, -1, 1 and the value. Or, if something else was given under that name, the time, 0, 0 and ''.
 
-local at, units, most, undrained, asof, after, remember, named, age, back, drain, tick, rest = decode('<dddddddddddd', ARGV[1])
-local what
+local at, units, most, undrained, asof, after, remember, named, age, back, drain, tick, slow, first = decode('<ddddddddddddd', ARGV[1])
+local what, rest = nil, first + spans(slow)
 if KEYS[3] then
   what, rest = sub(ARGV[1], rest, rest + 7), rest + 8
 end
@@ -40,7 +40,7 @@ end
 
 local debt, stamp = find(KEYS[1], shape, dated(now, age), back, ARGV[2])
 if not debt then return {now, -1, 1, stamp} end
-stamp = present(KEYS[1], debt, stamp, shape, timed, now, drain, tick)
+stamp = slowed(present(KEYS[1], debt, stamp, shape, timed, now, drain, tick, slow), now, slow, ARGV[1], first)
 local d, left, s = drained(now, debt, stamp, drain, tick)
 if asof >= 0 then
   local late = math.max(now, stamp) - asof
@@ -89,6 +89,6 @@ if remember > 0 and units > -2 ^ 53 then give(-moved) end
 if d == 0 then
   call('DEL', KEYS[1])
 else
-  keep(KEYS[1], d, s, shape, timed, now, drain, tick)
+  keep(KEYS[1], d, s, shape, timed, now, drain, tick, slow)
 end
 return {now, moved, d, s}

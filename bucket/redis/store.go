@@ -109,6 +109,8 @@ var (
 	takeSource string
 	//go:embed one.lua
 	oneSource string
+	//go:embed slow.lua
+	slowSource string
 	//go:embed held.lua
 	heldSource string
 	//go:embed shift.lua
@@ -119,6 +121,8 @@ var (
 	reportSource string
 	//go:embed members.lua
 	membersSource string
+	//go:embed notices.lua
+	noticesSource string
 	//go:embed mend.lua
 	mendSource string
 	//go:embed place.lua
@@ -126,10 +130,11 @@ var (
 	//go:embed places.lua
 	placesSource string
 
-	takeScript, placesScript   = newScript(placeSource + takeSource), newScript(placeSource + placesSource)
-	oneScript, shiftScript     = newScript(oneSource), newScript(heldSource + shiftSource)
-	grantScript, membersScript = newScript(heldSource + grantSource), newScript(membersSource)
-	reportScript, mendScript   = newScript(heldSource + reportSource), newScript(heldSource + mendSource)
+	takeScript, placesScript   = newScript(slowSource + placeSource + takeSource), newScript(placeSource + placesSource)
+	oneScript, shiftScript     = newScript(oneSource), newScript(slowSource + heldSource + shiftSource)
+	grantScript, membersScript = newScript(slowSource + heldSource + grantSource), newScript(membersSource)
+	noticesScript              = newScript(noticesSource)
+	reportScript, mendScript   = newScript(slowSource + heldSource + reportSource), newScript(slowSource + heldSource + mendSource)
 )
 
 // runDated is run of a script that answers the time first, and tells how that is to be compared with Options.Now.

@@ -1,9 +1,9 @@
 -- Takes from the buckets KEYS, each named once, all or none. ARGV[i] says what is wanted of KEYS[i], in doubles:
 --   the time in us, or 0 for the server's own; 1 to charge, 0 to look; units wanted; units wanted by shadows, after those;
 --   the longest wait accepted in us, or -1 for any; how many us ago the limit took effect, or -1 if nothing before it matters; 1 if it was the same at some
---   time before; drain per tick, tick in us, capacity
--- and behind them the bytes that name the shape. ARGV[#KEYS+i], if there, is how to read a bucket that was left under another limit:
--- debt and stamp in doubles, and the value that they stand for. A number below zero for units is more than the bucket can hold.
+--   time before; how its rate was lowered, as in slow.lua; drain per tick, tick in us, capacity
+-- and behind them the spans of slow.lua and the bytes that name the shape. ARGV[#KEYS+i], if there, is how to read a bucket that was left under another
+-- limit: debt and stamp in doubles, and the value that they stand for. A number below zero for units is more than the bucket can hold.
 --
 -- A bucket is kept as debt and stamp, seven bytes each, and the bytes of its shape. All numbers are whole and below 2^53, where a double is
 -- exact. A product may be larger; it is then larger than any debt, which is all that is asked of it.
@@ -41,7 +41,7 @@ local now, charge, timed
 local answer, found, changed = {0, 1}, {}, nil
 
 for i = 1, n do
-  local at, put, units, shadow, most, age, back, drain, tick, capacity, rest = decode('<dddddddddd', ARGV[i])
+  local at, put, units, shadow, most, age, back, slow, drain, tick, capacity, rest = decode('<ddddddddddd', ARGV[i])
   if i == 1 then
     charge, timed = put == 1, at == 0
     if timed then
@@ -51,7 +51,7 @@ for i = 1, n do
     now = at
     answer[1] = now
   end
-  local shape, told = sub(ARGV[i], rest), ARGV[n + i]
+  local shape, told = sub(ARGV[i], rest + spans(slow)), ARGV[n + i]
   local held = drain > 0 and redis.pcall('GET', KEYS[i])
   if type(held) == 'table' or held == '' then held = '!' end
   local debt, stamp = 0, 0
@@ -65,7 +65,8 @@ for i = 1, n do
     if known and timed and stamp > now + 1000000 then
       stamp = now
       if charge then
-        call('SET', KEYS[i], encode('<I7I7', debt, now) .. shape, 'PX', math.min(2 ^ 53, ceil(debt / drain * tick / 1000) + 1))
+        local px = math.min(2 ^ 53, ceil(debt / drain * tick * longer(slow) / 1000) + 1)
+        call('SET', KEYS[i], encode('<I7I7', debt, now) .. shape, 'PX', px)
       end
     end
     if held and not known or age >= 0 and (not held or back == 1 and stamp < now - age) then
@@ -74,17 +75,18 @@ for i = 1, n do
       changed[#changed + 1] = held or ''
     end
   end
+  stamp = slowed(stamp, now, slow, ARGV[i], rest)
   local d, left, s = owes(debt, stamp, now, drain, tick)
   local ok = units == 0 or units > 0 and left <= capacity - units and (most < 0 or ready(debt, stamp, now + most, drain, tick))
   if not ok then answer[2] = 0 end
   local a = 3 * i
   answer[a], answer[a + 1], answer[a + 2] = ok and 1 or 0, debt, stamp
-  found[i] = {d, left, s, units, shadow, most, drain, tick, capacity, shape}
+  found[i] = {d, left, s, units, shadow, most, drain, tick, capacity, shape, slow}
 end
 if changed then return changed end
 
 for i = 1, n do
-  local d, left, s, units, shadow, most, drain, tick, capacity, shape = unpack(found[i])
+  local d, left, s, units, shadow, most, drain, tick, capacity, shape, slow = unpack(found[i])
   local a, all = 3 * i, answer[2] == 1
   if not all then d, left, s, units = answer[a + 1], left, answer[a + 2], 0 end
   local fits = shadow == 0 or shadow > 0 and left + units <= capacity - shadow and (most < 0 or ready(d + units, s, now + most, drain, tick))
@@ -97,7 +99,8 @@ for i = 1, n do
       occupy(KEYS[i], shape, now, tick, timed)
     elseif charge and timed then
       -- Full then, and forgotten; the millisecond on top is for what is rounded here. As for the bound, see held.lua.
-      call('SET', KEYS[i], encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) / 1000) + 1))
+      local px = math.min(2 ^ 53, ceil((s - now + d / drain * tick) * longer(slow) / 1000) + 1)
+      call('SET', KEYS[i], encode('<I7I7', d, s) .. shape, 'PX', px)
     elseif charge then
       call('SET', KEYS[i], encode('<I7I7', d, s) .. shape)
     end

@@ -17,7 +17,8 @@ type Account struct {
 	// state is what the last answer said, as of when it came, and what was admitted since. That was
 	// some time after the authority said it, so less has drained here than there: all that a
 	// replica underrates of the debt is what others have charged since.
-	state bucket.State
+	state  bucket.State
+	slowed int64 // up to when it drained at the rate in force, and at the full one since
 
 	unsent int64 // tokens that were admitted and are in no report yet
 	latest int64 // when tokens were admitted last
@@ -70,6 +71,15 @@ func (a *Account) Take(now int64, sh *rate.Shape, headroom, cost int64) Verdict 
 	a.unsent += cost
 	a.latest = now
 	return Admit
+}
+
+// Slow has what is owed drain until now at a rate that was lowered of late: what did not drain is taken as if it had
+// been charged so much later.
+func (a *Account) Slow(now int64, l *rate.Lowered) {
+	if from := max(a.slowed, a.state.Stamp); l != nil && from < now {
+		a.state.Stamp += now - from - l.Elapsed(from, now)
+	}
+	a.slowed = now
 }
 
 // Return takes tokens back that Take gave at a time, for a request that another bucket denied. It

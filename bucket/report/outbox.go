@@ -63,7 +63,7 @@ func (e *entry) due(kind int, take bucket.Take) (Told, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queued[kind] = false
-	take.Shape, take.Since, take.Before = e.shape, e.since, e.before
+	take.Shape, take.Since, take.Before, take.Lowered = e.shape, e.since, e.before, e.lowered
 	r, ok := e.account.Report()
 	return Told{Of: take, Report: r}, ok
 }

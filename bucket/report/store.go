@@ -56,7 +56,8 @@ type Options struct {
 	// are for the authority. Default 1<<16.
 	MaxAccounts int
 
-	// Now is the clock, in nanoseconds. It must not step. Default the monotonic one.
+	// Now is the clock, in nanoseconds. It must not step. Default the monotonic one: rates are lowered
+	// (bucket.Take.Lowered) for who has that of decisions.
 	Now func() int64
 }
 
@@ -82,14 +83,15 @@ type Store struct {
 // entry is the account of one bucket.
 type entry struct {
 	mu       sync.Mutex
-	account  Account     // guarded by mu
-	shape    rate.Shape  // guarded by mu; which the account counts in
-	since    int64       // guarded by mu; when it took effect
-	before   *rate.Past  // guarded by mu; what it replaced
-	replicas int         // guarded by mu; for which headroom is
-	headroom int64       // guarded by mu
-	queued   [kinds]bool // guarded by mu; it is in the outbox, by kind
-	gone     bool        // guarded by mu; it was forgotten
+	account  Account       // guarded by mu
+	shape    rate.Shape    // guarded by mu; which the account counts in
+	since    int64         // guarded by mu; when it took effect
+	before   *rate.Past    // guarded by mu; what it replaced
+	lowered  *rate.Lowered // guarded by mu; by how much its rate is, as takes say
+	replicas int           // guarded by mu; for which headroom is
+	headroom int64         // guarded by mu
+	queued   [kinds]bool   // guarded by mu; it is in the outbox, by kind
+	gone     bool          // guarded by mu; it was forgotten
 }
 
 // New returns a Store, or an error that names every field at fault.
@@ -175,6 +177,7 @@ func (s *Store) Take(now int64, take *bucket.Take, replicas int, o *bucket.Outco
 		s.counts.admitted.Add(uint64(max(0, take.Cost)))
 	}
 	e.account.Describe(o, now, &e.shape, take.Cost, v == Admit)
+	o.RetryAfter, o.ResetAfter = e.lowered.Stretch(o.RetryAfter), e.lowered.Stretch(o.ResetAfter)
 	s.post(take, e)
 	return v
 }
@@ -238,7 +241,8 @@ func (e *entry) meet(now int64, interval time.Duration, take *bucket.Take, repli
 		e.account.Change(now, &e.shape, &take.Shape)
 		e.shape, e.replicas = take.Shape, 0
 	}
-	e.since, e.before = take.Since, take.Before
+	e.since, e.before, e.lowered = take.Since, take.Before, take.Slower()
+	e.account.Slow(now, e.lowered)
 	if e.replicas != replicas {
 		e.replicas, e.headroom = replicas, bucket.Headroom(e.shape, interval, replicas)
 	}

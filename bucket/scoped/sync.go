@@ -76,7 +76,7 @@ func (s *Store) subtractPending(d *decision, outs []bucket.Outcome) (allowed boo
 		o.Remaining = max(0, o.Remaining-s.o.Reports.Pending(t))
 		if o.Allowed && o.Remaining < t.Cost {
 			units, _ := t.Shape.Units(t.Cost - o.Remaining)
-			o.Allowed, o.RetryAfter = false, t.Shape.TimeToFull(units)
+			o.Allowed, o.RetryAfter = false, t.Lowered.Stretch(t.Shape.TimeToFull(units))
 			allowed = allowed && t.Shadow
 		}
 	}

@@ -1198,15 +1198,20 @@ type Explanation struct {
 
 	// Adaptive The part of what rules say that is in force at the endpoint, and why; absent where it always is all.
 	Adaptive *struct {
-		Floor float32 `json:"floor"`
+		// Agreed The same for buckets that gateways share.
+		Agreed float32 `json:"agreed"`
+		Floor  float32 `json:"floor"`
 
 		// Last What the last window came to.
 		Last ExplanationAdaptiveLast `json:"last"`
 
 		// Multiplier 1 where rates are what the rules say.
 		Multiplier float32 `json:"multiplier"`
-		SloNs      int64   `json:"slo_ns"`
-		Why        string  `json:"why"`
+
+		// Others How many other gateways are heard who agree on that.
+		Others int    `json:"others"`
+		SloNs  int64  `json:"slo_ns"`
+		Why    string `json:"why"`
 	} `json:"adaptive,omitempty"`
 	Buckets *[]struct {
 		Algorithm string `json:"algorithm"`

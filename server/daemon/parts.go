@@ -196,6 +196,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		return nil, err
 	}
 	p.adaptive = &adaptive.Table{Notify: p.adapted}
+	p.shared.adapts(p.adaptive)
 	p.adaptive.Use(l.registry.Adaptive, p.rules.Now())
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }
 	p.pressure = newPressure(stats, p.rules.Set, o.Log)

@@ -53,7 +53,7 @@ func (s *shared) leasing() (err error) {
 	}
 	s.reports, err = report.New(report.Options{
 		Authority: s.ledger, Interval: s.conf.SyncInterval, Deadline: s.conf.Deadline,
-		Gather: min(gather, s.conf.SyncInterval/4),
+		Gather: min(gather, s.conf.SyncInterval/4), Now: s.now,
 	})
 	return err
 }

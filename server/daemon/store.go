@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket/lease"
 	buckets "github.com/headgate-io/headgate/bucket/redis"
 	"github.com/headgate-io/headgate/bucket/report"
@@ -24,20 +25,22 @@ import (
 
 // shared is the store of the buckets that gateways share.
 type shared struct {
-	conf    config.Store
-	log     *slog.Logger
-	link    *redis.Link
-	calls   *calls
-	names   *key.Namer
-	strict  scoped.Shared
-	mended  func() uint64      // how many buckets were put in order
-	lessor  *buckets.Authority // nil by CL.THROTTLE
-	ledger  *buckets.Ledger    // nil by CL.THROTTLE
-	members population
-	scoped  *scoped.Store // over makes it
-	leases  *lease.Store  // over makes it, too, where there is a lessor
-	reports *report.Store // over makes it, too, where there is a ledger
-	now     func() int64  // the clock that decisions are made by; over is given it
+	conf     config.Store
+	log      *slog.Logger
+	link     *redis.Link
+	calls    *calls
+	names    *key.Namer
+	strict   scoped.Shared
+	mended   func() uint64      // how many buckets were put in order
+	lessor   *buckets.Authority // nil by CL.THROTTLE
+	ledger   *buckets.Ledger    // nil by CL.THROTTLE
+	members  population
+	notices  *buckets.Notices // nil by CL.THROTTLE
+	adaptive *adaptive.Table  // adapts sets it, before run
+	scoped   *scoped.Store    // over makes it
+	leases   *lease.Store     // over makes it, too, where there is a lessor
+	reports  *report.Store    // over makes it, too, where there is a ledger
+	now      func() int64     // the clock that decisions are made by; over is given it
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to
@@ -110,6 +113,11 @@ func (s *shared) onServer() error {
 		buckets.LedgerOptions{Keep: max(time.Second, 4*s.conf.SyncInterval)}); err != nil {
 		return err
 	}
+	if s.notices, err = buckets.NewNotices(strict, buckets.NoticesOptions{
+		TTL: noticed, Longest: adaptive.MaxTold(config.MaxAdaptive),
+	}); err != nil {
+		return err
+	}
 	s.members, err = buckets.NewMembers(strict, buckets.MembersOptions{
 		TTL: s.conf.MemberTTL, Presumed: s.conf.Replicas,
 		// The name of a bucket that no rule has tells one secret from another, and nothing of either.
@@ -147,6 +155,7 @@ func (s *shared) run(ctx context.Context) {
 	defer following.Wait()
 	following.Go(func() { s.link.Follow(ctx, s.looked) })
 	following.Go(func() { s.try(ctx) })
+	following.Go(func() { s.agree(ctx) })
 	following.Go(func() { s.link.Watch(ctx, s.saw) })
 	s.members.Run(ctx, s.heard)
 }

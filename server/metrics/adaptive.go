@@ -5,6 +5,8 @@ import "github.com/headgate-io/headgate/adaptive"
 var (
 	descMultiplier = describe("adaptive_multiplier",
 		"The part of what rules say that is in force at an endpoint whose rates follow the API.", "endpoint")
+	descAgreed = describe("adaptive_agreed_multiplier",
+		"The same for buckets that gateways share, where others are heard.", "endpoint")
 	descWindows = describe("adaptive_windows_total",
 		"Windows in which such an endpoint was judged, by what they came to.", "outcome")
 )
@@ -21,6 +23,9 @@ func (g *gauges) adapted(out series) {
 	var windows [adaptive.Outcomes]uint64
 	for i := range all {
 		out.gauge(descMultiplier, float64(all[i].Multiplier)/adaptive.Whole, all[i].Endpoint)
+		if all[i].Others > 0 {
+			out.gauge(descAgreed, float64(all[i].Agreed)/adaptive.Whole, all[i].Endpoint)
+		}
 		for outcome, n := range all[i].Windows {
 			windows[outcome] += n
 		}

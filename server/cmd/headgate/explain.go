@@ -169,6 +169,10 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 	}
 	if a := x.Adaptive; a != nil {
 		fmt.Fprintf(w, "\nadaptive %.2f of what the rules say, for answers in %v: %s\n", a.Multiplier, a.SLO, a.Why)
+		if a.Others > 0 {
+			fmt.Fprintf(w, "  %.2f for buckets that gateways share, agreed with %d that %s heard\n", a.Agreed, a.Others,
+				map[bool]string{true: "is", false: "are"}[a.Others == 1])
+		}
 	}
 	writeScores(w, x.Scores)
 	writeConsidered(w, x.Considered)

@@ -1,0 +1,92 @@
+//go:build unix
+
+package redis_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket/redis"
+	"github.com/headgate-io/headgate/internal/redistest"
+)
+
+func TestNoticesNamesEveryFault(t *testing.T) {
+	_, err := redis.NewNotices(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}),
+		redis.NoticesOptions{TTL: time.Millisecond, Longest: 5000})
+	want := "redis notices: TTL is 1ms, want 100ms to 1h\nLongest is 5000, want 1 to 4096\nNow is nil, want a clock: " +
+		"the store has CallersClock"
+	if err == nil || err.Error() != want {
+		t.Errorf("NewNotices: %v, want %s", err, want)
+	}
+}
+
+// TestNotices: each hears the latest that the others said within the time, whatever else is under the name, and whatever
+// becomes of the clock.
+func TestNotices(t *testing.T) {
+	server := redistest.Start(t)
+	now := time.Date(2026, 11, 26, 7, 0, 0, 0, time.UTC).UnixNano()
+	client := connect(t, server)
+	store := open(t, redis.Options{Server: client, CallersClock: true})
+	var all [3]*redis.Notices
+	for i := range all {
+		var err error
+		all[i], err = redis.NewNotices(store, redis.NoticesOptions{Replica: uint64(i + 1), Longest: 100,
+			Now: func() int64 { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, step := range []struct {
+		after time.Duration // since the step before
+		who   int
+		says  string
+		hears string
+	}{
+		{0, 0, "a", ""},
+		{0, 1, "b", "a"},
+		{time.Second, 2, "c", "a b"},
+		{time.Second, 1, "d", "a c"},
+		{time.Second, 1, "d", "a c"}, // three seconds after a
+		{time.Microsecond, 1, "d", "c"},
+		{0, 2, "", "d"}, // c takes it back
+		{0, 0, "e", "d"},
+		{-time.Hour, 1, "f", ""}, // the clock was set back
+		{0, 0, "g", "f"},
+	} {
+		now += int64(step.after)
+		others, err := all[step.who].Exchange(t.Context(), []byte(step.says))
+		slices.SortFunc(others, bytes.Compare)
+		if got := string(bytes.Join(others, []byte(" "))); err != nil || got != step.hears {
+			t.Errorf("step %d: %d hears %q, %v, want %q", i, step.who, got, err, step.hears)
+		}
+	}
+	if _, err := all[0].Exchange(t.Context(), make([]byte, 101)); err == nil || !strings.Contains(err.Error(), "101 bytes") {
+		t.Errorf("what is too long: %v", err)
+	}
+	for what, command := range map[string][]string{
+		"a string":            {"SET", "hg{notices}", "garbage"},
+		"a list":              {"RPUSH", "hg{notices}", "a", "b"},
+		"names of none":       {"HSET", "hg{notices}", "x", "y", "a long name of a field", "z"},
+		"too short, too long": {"HSET", "hg{notices}", "8 bytes.", "2short", "8 bytes!", strings.Repeat("x", 200)},
+	} {
+		server.Do("DEL", "hg{notices}")
+		server.Do(command...)
+		if others, err := all[0].Exchange(t.Context(), []byte("a")); err != nil || len(others) != 0 {
+			t.Errorf("%s: %q, %v", what, others, err)
+		}
+		if size := server.Do("HLEN", "hg{notices}"); size != int64(1) {
+			t.Errorf("%s: %v replicas are kept, want 1", what, size)
+		}
+	}
+	for n := range 300 {
+		server.Do("HSET", "hg{notices}", fmt.Sprintf("%08d", n), "\x00\x00\x00\x00\x00\x00\x00x")
+	}
+	now = 1000
+	if others, err := all[0].Exchange(t.Context(), []byte("a")); err != nil || len(others) != 256 {
+		t.Errorf("of 300 others %d are heard, %v, want 256", len(others), err)
+	}
+}
