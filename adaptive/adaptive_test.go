@@ -76,18 +76,19 @@ const (
 // bench is one endpoint, and the time.
 type bench struct {
 	*adaptive.Endpoint
-	t      *testing.T
+	table  *adaptive.Table
+	t      testing.TB
 	now    int64
 	events []string
 }
 
-func newBench(t *testing.T, s adaptive.Settings) *bench {
+func newBench(t testing.TB, s adaptive.Settings) *bench {
 	b := &bench{t: t, now: 1000 * second}
 	table := &adaptive.Table{Notify: func(e adaptive.Event) {
 		b.events = append(b.events, fmt.Sprint(e.Begun, " ", e.Status.Multiplier))
 	}}
 	table.Use(map[string]adaptive.Settings{name: s}, b.now)
-	b.Endpoint = table.Named(name)
+	b.table, b.Endpoint = table, table.Named(name)
 	return b
 }
 
@@ -328,7 +329,8 @@ func TestUseKeepsWhatIsKnown(t *testing.T) {
 	if m := table.Lowered(of, id(of, "/a"), now).Own.Part(); m != 921 {
 		t.Errorf("multiplier %d, want 921", m)
 	}
-	if table.Lowered(of, id(of, "/b"), now).Own != nil || table.At(of, id(of, "/c")) != nil || table.At(of, 99) != nil ||
+	if table.Lowered(of, id(of, "/b"), now).Own != nil || table.At(of, id(of, "/c")) != nil ||
+		table.At(of, 99) != nil ||
 		table.At(of, endpoint.Unknown) != nil {
 		t.Error("other endpoints are lowered as well")
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Processes that share buckets tell each other what their multipliers are, each second or so. What is in force for those
-// buckets is the middle one of those that are heard and its own, the larger if two are in the middle. So it is between
-// the least and the greatest of those that say what is true as long as more than half do, and they agree although nobody
-// decides. It never counts for more than a rule says: none is above 1.
+// Processes that share buckets tell each other what their multipliers are, each second or so. What is in force
+// for those buckets is the middle one of those that are heard and its own, the larger if two are in the middle.
+// So it is between the least and the greatest of those that say what is true as long as more than half do, and
+// they agree although nobody decides. It never counts for more than a rule says: none is above 1.
 
 const (
-	// fresh is how long what others said counts, in nanoseconds, by whoever hears it. Who carries it takes care that it is
-	// not old when it is heard.
+	// fresh is how long what others said counts, in nanoseconds, by whoever hears it. Who carries it takes care
+	// that it is not old when it is heard.
 	fresh = 3 * int64(time.Second)
 
 	// MaxVoices is how many others are heard, of those that are told of.
@@ -53,8 +53,8 @@ func (t *Table) Tell(now int64) []byte {
 	return told
 }
 
-// Hear has told count, for three seconds, as what all others said with Tell, each once. What cannot be read is left out,
-// and is counted in unread.
+// Hear has told count, for three seconds, as what all others said with Tell, each once. What cannot be read is
+// left out, and is counted in unread.
 func (t *Table) Hear(now int64, told [][]byte) (unread int) {
 	v := t.view.Load()
 	if v == nil {

@@ -231,8 +231,7 @@ func (e *Endpoint) judgeLocked(now int64) {
 			e.judged, e.silent = v, 0
 			e.endLocked(end, m, o)
 		case now-e.from < patience*length:
-			e.next.Store(min(now+length, e.from+patience*length))
-			return // it goes on
+			e.next.Store(min(now+length, e.from+patience*length)) // it goes on
 		default:
 			end = e.from + patience*length
 			if e.silent == 0 {

@@ -108,7 +108,8 @@ type Adaptive struct {
 	Multiplier float64 `json:"multiplier"` // 1 where they are what the rules say
 	Floor      float64 `json:"floor"`
 
-	// Agreed is the part in force for buckets that gateways share, and Others how many others are heard who agree on it.
+	// Agreed is the part in force for buckets that gateways share, and Others how many others are heard who
+	// agree on it.
 	Agreed float64 `json:"agreed"`
 	Others int     `json:"others"`
 

@@ -167,9 +167,9 @@ func (l *Lowered) Stretch(d time.Duration) time.Duration {
 	return time.Duration(min(q, math.MaxInt64))
 }
 
-// Lowerings are by how much the rates at an endpoint are lowered: Own for buckets that this process alone takes from,
-// and Shared for those that others take from as well, which all of them agree on. Both are nil while nothing is lowered;
-// Shared is nil, and Own is not, where the store of shared buckets cannot lower rates.
+// Lowerings are by how much the rates at an endpoint are lowered: Own for buckets that this process alone takes
+// from, and Shared for those that others take from as well, which all of them agree on. Both are nil while
+// nothing is lowered; Shared is nil, and Own is not, where the store of shared buckets cannot lower rates.
 type Lowerings struct{ Own, Shared *Lowered }
 
 // Span says what the slower clock has counted from Age ago until now, both in nanoseconds.

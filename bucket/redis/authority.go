@@ -213,8 +213,8 @@ func remembered(answer any, keys []string, q lease.Question) (lease.Answer, erro
 	return q.Answer(tokens, at*1000, shape, left), nil
 }
 
-// inTime has waits be as long as they take at the rate in force, rounded up to whole microseconds, as the server's clock
-// shows when they are over.
+// inTime has waits be as long as they take at the rate in force, rounded up to whole microseconds, as the
+// server's clock shows when they are over.
 func (p *posed) inTime(a lease.Answer) lease.Answer {
 	l := p.claim.take.Slower()
 	a.Wait, a.Reset = roundUp(l.Stretch(a.Wait)), roundUp(l.Stretch(a.Reset))

@@ -121,7 +121,8 @@ func (c *claim) longest() int64 {
 
 // plain says that one.lua can charge c at a moment.
 func (c *claim) plain(moment int64) bool {
-	if c.units <= 0 || c.shadow != 0 || c.take.Kept > 0 || c.take.Lowered != nil || c.longest() >= 0 || c.shape.Tick != int64(time.Microsecond) {
+	if c.units <= 0 || c.shadow != 0 || c.take.Kept > 0 || c.take.Lowered != nil || c.longest() >= 0 ||
+		c.shape.Tick != int64(time.Microsecond) {
 		return false
 	}
 	age, _ := c.age(moment)

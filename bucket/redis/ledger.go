@@ -100,7 +100,8 @@ func (l *Ledger) entry(replica uint64, t *report.Told) (*entry, error) {
 		min(sh.UnitsSaturating(t.Report.Tokens), sh.MaxDebt()), sh.MaxDebt(),
 		age, back, sh.Drain, micros(sh.Tick), l.keep.Milliseconds(), slow.code())
 	mark := append(binary.BigEndian.AppendUint64([]byte(c.key), replica), 'r') // which ends as no lease's answer does
-	return &entry{told: t, claim: c, keys: []string{c.key, string(mark)}, arg: string(append(slow.appendTo(arg), sh.name...))}, nil
+	arg = append(slow.appendTo(arg), sh.name...)
+	return &entry{told: t, claim: c, keys: []string{c.key, string(mark)}, arg: string(arg)}, nil
 }
 
 // chargeGroup charges reports together, and those about buckets that were left under another limit

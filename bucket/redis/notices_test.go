@@ -24,8 +24,8 @@ func TestNoticesNamesEveryFault(t *testing.T) {
 	}
 }
 
-// TestNotices: each hears the latest that the others said within the time, whatever else is under the name, and whatever
-// becomes of the clock.
+// TestNotices: each hears the latest that the others said within the time, whatever else is under the name, and
+// whatever becomes of the clock.
 func TestNotices(t *testing.T) {
 	server := redistest.Start(t)
 	now := time.Date(2026, 11, 26, 7, 0, 0, 0, time.UTC).UnixNano()
@@ -64,7 +64,8 @@ func TestNotices(t *testing.T) {
 			t.Errorf("step %d: %d hears %q, %v, want %q", i, step.who, got, err, step.hears)
 		}
 	}
-	if _, err := all[0].Exchange(t.Context(), make([]byte, 101)); err == nil || !strings.Contains(err.Error(), "101 bytes") {
+	_, err := all[0].Exchange(t.Context(), make([]byte, 101))
+	if err == nil || !strings.Contains(err.Error(), "101 bytes") {
 		t.Errorf("what is too long: %v", err)
 	}
 	for what, command := range map[string][]string{

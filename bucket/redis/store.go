@@ -134,7 +134,8 @@ var (
 	oneScript, shiftScript     = newScript(oneSource), newScript(slowSource + heldSource + shiftSource)
 	grantScript, membersScript = newScript(slowSource + heldSource + grantSource), newScript(membersSource)
 	noticesScript              = newScript(noticesSource)
-	reportScript, mendScript   = newScript(slowSource + heldSource + reportSource), newScript(slowSource + heldSource + mendSource)
+	reportScript               = newScript(slowSource + heldSource + reportSource)
+	mendScript                 = newScript(slowSource + heldSource + mendSource)
 )
 
 // runDated is run of a script that answers the time first, and tells how that is to be compared with Options.Now.

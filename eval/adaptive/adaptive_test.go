@@ -16,16 +16,20 @@ func TestScenarios(t *testing.T) { hold(t, scenarios(1.3)) }
 func hold(t *testing.T, all []scenario) {
 	t.Helper()
 	for _, s := range all {
-		o := run(s, newOurs(s.backend, true), 7)
-		if o.Goodput < 0.85 {
-			t.Errorf("%s: goodput %.3f, want 0.85 or more", s.name, o.Goodput)
-		}
-		if s.steady && (o.P99 > s.slo*3/2 || o.CV > 0.15) {
-			t.Errorf("%s: p99 %v, variation of m %.3f; want %v and 0.15 at most", s.name, o.P99, o.CV, s.slo*3/2)
-		}
-		if o.Least < float64(floor)/adaptive.Whole || o.Most > 1 {
-			t.Errorf("%s: m is %.3f to %.3f, want %.3f to 1", s.name, o.Least, o.Most, float64(floor)/adaptive.Whole)
-		}
+		check(t, s, run(s, newOurs(s.backend, true), 7))
+	}
+}
+
+func check(t *testing.T, s scenario, o outcome) {
+	t.Helper()
+	if o.Goodput < 0.85 {
+		t.Errorf("%s: goodput %.3f, want 0.85 or more", s.name, o.Goodput)
+	}
+	if s.steady && (o.P99 > s.slo*3/2 || o.CV > 0.15) {
+		t.Errorf("%s: p99 %v, variation of m %.3f; want %v and 0.15 at most", s.name, o.P99, o.CV, s.slo*3/2)
+	}
+	if o.Least < float64(floor)/adaptive.Whole || o.Most > 1 {
+		t.Errorf("%s: m is %.3f to %.3f, want %.3f to 1", s.name, o.Least, o.Most, float64(floor)/adaptive.Whole)
 	}
 }
 

@@ -56,7 +56,9 @@ const (
 	burst = 20
 )
 
-func newOurs(b backend, adapts bool) *ours {
+func newOurs(b backend, adapts bool) *ours { return newOursWith(b, adapts, func(*headgate.Options) {}) }
+
+func newOursWith(b backend, adapts bool, change func(*headgate.Options)) *ours {
 	o := &ours{now: epoch}
 	options := headgate.Options{
 		Rules: []string{fmt.Sprintf("%s %.0f/s burst %d by endpoint", at, b.mu, burst), "default 1000/s"},
@@ -76,6 +78,7 @@ func newOurs(b backend, adapts bool) *ours {
 		o.table.Use(map[string]adaptive.Settings{at: {SLO: b.slo, Floor: floor}}, epoch)
 		options.Adaptive = o.table
 	}
+	change(&options)
 	if o.lim, err = headgate.New(options); err != nil {
 		panic(err)
 	}

@@ -36,12 +36,12 @@ func (s *shared) agree(ctx context.Context) {
 		others, err := s.notices.Exchange(within, s.adaptive.Tell(s.now()))
 		cancel()
 		if err != nil {
-			return // that the store does not answer is said elsewhere; what was heard counts for a time, and then no more
+			return // it is said elsewhere; and what was heard counts for a time, and then no more
 		}
 		before := unread
 		if unread = s.adaptive.Hear(s.now(), others); unread > 0 && before == 0 {
-			s.log.Warn("adaptive: what other gateways say of the API cannot be read, so this one agrees on nothing with "+
-				"them: want the same version at all", "gateways", unread)
+			s.log.Warn("adaptive: what some gateways say of the API cannot be read, so shared limits go by the others: "+
+				"want one version at all", "gateways", unread)
 		}
 	})
 }
