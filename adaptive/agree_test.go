@@ -78,7 +78,8 @@ func TestAgreement(t *testing.T) {
 			t.Errorf("%v: %d are not read", c.others, unread)
 		}
 		s, l := b.Status(b.now), b.Lowered(b.now)
-		if s.Agreed != c.want || s.Others != len(c.others) || l.Shared.Part() != c.want || l.Own.Part() != s.Multiplier {
+		if s.Agreed != c.want || s.Others != len(c.others) || l.Shared.Part() != c.want ||
+			l.Own.Part() != s.Multiplier {
 			t.Errorf("%d and %v agree on %d (%+v), want %d", c.own, c.others, l.Shared.Part(), s, c.want)
 		}
 	}

@@ -40,8 +40,8 @@ func (s *shared) agree(ctx context.Context) {
 		}
 		before := unread
 		if unread = s.adaptive.Hear(s.now(), others); unread > 0 && before == 0 {
-			s.log.Warn("adaptive: what some gateways say of the API cannot be read, so shared limits go by the others: "+
-				"want one version at all", "gateways", unread)
+			s.log.Warn("adaptive: what some gateways say of the API cannot be read: want one version at all",
+				"gateways", unread)
 		}
 	})
 }
