@@ -58,23 +58,21 @@ func (p *Plan) Told() int {
 
 // Retry is for a Plan with something Guaranteed, of which the buckets have answered allowed: it asks again about what
 // was denied because the buckets are to leave something for others, as a charge to what the request's class is
-// guaranteed. It takes by that, or looks only. If nothing comes of it, p is as before, and Outs say when either way
-// will be open. A store that fails at this has nevertheless denied the request.
+// guaranteed. It takes by that, or looks only, as where the request is denied for other reasons too. If nothing comes of
+// it, p is as before, and Outs say when either way will be open. A store that fails at this has nevertheless denied the
+// request.
 func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bool) bool {
 	if allowed {
 		p.retryShadows(ctx, buckets, len(p.Takes), take)
 		return true
 	}
-	takes, charges := len(p.Takes), len(p.Charges)
+	takes, charges, others := len(p.Takes), len(p.Charges), false
 	p.firsts = append(p.firsts[:0], p.Outs...)
 	for place := range takes {
 		if p.Takes[place].Shadow || p.Outs[place].Allowed {
 			continue
 		}
-		if !p.addGuaranteed(place) {
-			p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
-			return false // it is denied for other reasons as well
-		}
+		others = !p.addGuaranteed(place) || others
 	}
 	if len(p.Charges) == charges {
 		return false
@@ -84,8 +82,8 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 	for i := range seconds {
 		p.Takes[p.Charges[seconds[i].Of].Place].Kept = 0
 	}
-	allowed, err := p.ask(ctx, buckets, p.Takes, p.Outs, take)
-	allowed = allowed && err == nil
+	allowed, err := p.ask(ctx, buckets, p.Takes, p.Outs, take && !others)
+	allowed = allowed && err == nil && !others // others may have had room since
 	for i := range seconds {
 		place := p.Charges[seconds[i].Of].Place
 		own, second, first := &p.Outs[place], &p.Outs[seconds[i].Place], &p.firsts[place]
@@ -94,7 +92,10 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 			continue
 		}
 		wait := max(own.RetryAfter, second.RetryAfter)
-		if err == nil && !own.Never && !second.Never && (first.Never || wait < first.RetryAfter) {
+		if err == nil && own.Allowed && second.Allowed { // others deny it
+			*first = *own
+			first.Remaining = min(own.Remaining, second.Remaining)
+		} else if err == nil && !own.Never && !second.Never && (first.Never || wait < first.RetryAfter) {
 			first.Never, first.RetryAfter = false, wait
 		}
 		_, terms := p.sharesAt(place)

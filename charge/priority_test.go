@@ -214,21 +214,39 @@ func TestSharedBudgetsAreThoseOfTheTwin(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfASharedBudgetIsTrue: whoever is denied passes when it was told, if nobody else comes, and not before.
+// TestRetryAfterOfASharedBudgetIsTrue: whoever is denied passes when it was told, if nobody else comes, and not before,
+// also where another rule denies it as well.
 func TestRetryAfterOfASharedBudgetIsTrue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 6))
 	tried := 0
 	for range 300 {
-		b := sharing(t, policy.Rule{Limit: 1 + rng.Int64N(50), Burst: 100 + rng.Int64N(100), Priority: drawShares(rng)})
+		templates, rules := classed(policy.Rule{Limit: 1 + rng.Int64N(50), Burst: 100 + rng.Int64N(100),
+			Priority: drawShares(rng)})
+		if rng.IntN(2) == 0 {
+			rules = append(rules, policy.Rule{Endpoint: policy.All, Limit: 20 + rng.Int64N(60), Burst: 40})
+		}
+		b := trial.New(t, templates, rules)
 		for range 60 {
 			class := classes[rng.IntN(4)]
 			ask := headgate.Request{Method: "GET", Target: "/" + class, Peer: trial.Client, Cost: 1 + rng.Int64N(40)}
 			d := b.Check(context.Background(), ask)
-			if d.Allowed || d.Reason == headgate.CostAboveBurst {
+			if d.Allowed {
+				continue
+			}
+			if d.Reason == headgate.CostAboveBurst {
+				b.Now = b.Now.Add(time.Hour)
+				if l := b.Look(context.Background(), ask); l.Allowed {
+					t.Fatalf("class %s passes once all is full, and was told that no wait helps", class)
+				}
 				continue
 			}
 			if tried++; d.RetryAfter <= 0 {
 				t.Fatalf("class %s is denied, %v, and told nothing", class, d.Reason)
+			}
+			for _, v := range d.Verdicts() {
+				if o := &v.Outcome; !o.Allowed && !o.Never && o.RetryAfter <= 0 {
+					t.Fatalf("class %s: %+v denies, and says not for how long", class, v)
+				}
 			}
 			b.Now = b.Now.Add(d.RetryAfter - 1)
 			if l := b.Look(context.Background(), ask); l.Allowed {
