@@ -58,9 +58,9 @@ func (p *Plan) Told() int {
 
 // Retry is for a Plan with something Guaranteed, of which the buckets have answered allowed: it asks again about what
 // was denied because the buckets are to leave something for others, as a charge to what the request's class is
-// guaranteed. It takes by that, or looks only, as where the request is denied for other reasons too. If nothing comes of
-// it, p is as before, and Outs say when either way will be open. A store that fails at this has nevertheless denied the
-// request.
+// guaranteed. It takes by that, or looks only, as where the request is denied for other reasons too. If
+// nothing comes of it, p is as before, and Outs say when either way will be open. A store that fails at
+// this has nevertheless denied the request.
 func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bool) bool {
 	if allowed {
 		p.retryShadows(ctx, buckets, len(p.Takes), take)
