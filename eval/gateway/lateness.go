@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,8 +12,8 @@ import (
 	"github.com/headgate-io/headgate/eval/page"
 )
 
-// lateness is how long answers took, in microseconds.
-type lateness struct{ p50, p99, rate float64 }
+// lateness is how long answers took, and the processor time of each, in microseconds.
+type lateness struct{ p50, p99, each, rate float64 }
 
 // lateness asks so many times a second, or as often as p answers if that is less: each client for its next answer when
 // it has the last, and has paused for a while that is never the same.
@@ -35,35 +36,47 @@ func (p *proxy) lateness(rate float64, span time.Duration) (lateness, error) {
 		defer mu.Unlock()
 		counts = on
 	}
-	err := a.during(func() {
+	pids, err := family(p.at[passing].pid)
+	if err != nil {
+		return lateness{}, err
+	}
+	var before, after time.Duration
+	var errBefore, errAfter error
+	err = a.during(func() {
 		time.Sleep(span / 5)
 		count(true)
+		before, errBefore = cpu(pids)
 		time.Sleep(span)
+		after, errAfter = cpu(pids)
 		count(false)
 	})
-	if len(all) == 0 {
+	if err = errors.Join(err, errBefore, errAfter); len(all) == 0 {
 		return lateness{}, err
 	}
 	slices.Sort(all)
-	return lateness{all[len(all)/2], all[len(all)*99/100], float64(len(all)) / span.Seconds()}, err
+	n := float64(len(all))
+	each := float64((after - before).Nanoseconds()) / 1000 / n
+	return lateness{all[len(all)/2], all[len(all)*99/100], each, n / span.Seconds()}, err
 }
 
 // reportLateness is a table of how long answers take, of each proxy the medians of all rounds.
 func reportLateness(proxies []proxy, late [][]lateness, rate float64) string {
 	nginx := slices.IndexFunc(proxies, func(p proxy) bool { return p.name == nginxRow })
-	table := page.Table{{fmt.Sprintf("answers, %.0f asked for in a second", rate), "a second", "µs, half of them",
-		"µs, 99 of 100", "× nginx", "spread"}}
+	table := page.Table{{fmt.Sprintf("answers, %.0f asked for in a second", rate), "a second", "µs of processor",
+		"× nginx", "spread", "answered in µs, half of them", "99 of 100", "× nginx", "spread"}}
 	for i, p := range proxies {
-		var each [4][]float64
+		var rate, each, eachOf, p50, p99, p99Of []float64
 		for round, took := range late[i] {
-			for at, value := range []float64{took.rate, took.p50, took.p99, took.p99 / late[nginx][round].p99} {
-				each[at] = append(each[at], value)
-			}
+			beside := late[nginx][round]
+			rate, p50, p99 = append(rate, took.rate), append(p50, took.p50), append(p99, took.p99)
+			each, eachOf = append(each, took.each), append(eachOf, took.each/beside.each)
+			p99Of = append(p99Of, took.p99/beside.p99)
 		}
+		spread := func(of []float64) string { return fmt.Sprintf("%.2f–%.2f", slices.Min(of), slices.Max(of)) }
 		table = append(table, []string{
-			p.name, fmt.Sprintf("%.0f", median(each[0])), fmt.Sprintf("%.0f", median(each[1])),
-			fmt.Sprintf("%.0f", median(each[2])), fmt.Sprintf("%.2f", median(each[3])),
-			fmt.Sprintf("%.2f–%.2f", slices.Min(each[3]), slices.Max(each[3])),
+			p.name, fmt.Sprintf("%.0f", median(rate)), fmt.Sprintf("%.1f", median(each)), fmt.Sprintf("%.2f",
+				median(eachOf)), spread(eachOf), fmt.Sprintf("%.0f", median(p50)), fmt.Sprintf("%.0f", median(p99)),
+			fmt.Sprintf("%.2f", median(p99Of)), spread(p99Of),
 		})
 	}
 	return strings.TrimRight(table.String(), "\n") + "\n\n"
