@@ -23,16 +23,33 @@ import (
 // clients is how many connections ask a server of net/http at once.
 const clients = 16
 
-// serve answers every request with two bytes behind a middleware, and prints where.
-func serve(name string, stdout io.Writer) error {
+// What a server answers with: the least that there is, which net/http sends without a header of the handler's, and what
+// an API sends.
+const (
+	twoBytes = "ok"
+	item     = `{"id":4711,"name":"Enamel mug, 0.4 l","price":{"amount":1499,"currency":"EUR"},"stock":12,` +
+		`"tags":["kitchen","camping"],"updated":"2026-11-02T09:30:00Z"}` + "\n"
+)
+
+// handler is what stands behind every middleware.
+func handler(body string) http.Handler {
+	sent := []byte(body)
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if body != twoBytes {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		_, _ = w.Write(sent)
+	})
+}
+
+// serve answers every request behind a middleware, and prints where.
+func serve(name, body string, stdout io.Writer) error {
 	all := peer.Middlewares()
 	at := slices.IndexFunc(all, func(m peer.Middleware) bool { return m.Name == name })
 	if at < 0 {
 		return fmt.Errorf("there is no middleware %q", name)
 	}
-	h, err := all[at].Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "ok")
-	}))
+	h, err := all[at].Wrap(handler(body))
 	if err != nil {
 		return err
 	}
@@ -50,14 +67,15 @@ func serve(name string, stdout io.Writer) error {
 type server struct {
 	cmd   *exec.Cmd
 	conns []net.Conn
+	end   []byte // of each answer
 }
 
-func startServer(name string) (s *server, err error) {
+func startServer(name, body string) (s *server, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s = &server{cmd: exec.Command(self, "-serve", name)}
+	s = &server{cmd: exec.Command(self, "-serve", name, "-body", body), end: []byte("\r\n\r\n" + body)}
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -116,7 +134,7 @@ func (s *server) measure(span time.Duration) (float64, error) {
 				if err == nil {
 					got, err = c.Read(answer) // in one piece, as a few hundred bytes are
 				}
-				if err == nil && !bytes.HasSuffix(answer[:got], []byte("\r\n\r\nok")) {
+				if err == nil && !bytes.HasSuffix(answer[:got], s.end) {
 					err = fmt.Errorf("answered %q", answer[:got])
 				}
 				if err != nil {
@@ -134,11 +152,11 @@ func (s *server) measure(span time.Duration) (float64, error) {
 }
 
 // measureHTTP asks each server in turn for a moment, again and again, and returns the microseconds of each turn.
-func (p plan) measureHTTP(progress io.Writer) (map[string][]float64, error) {
+func (p plan) measureHTTP(body string, progress io.Writer) (map[string][]float64, error) {
 	all, found := peer.Middlewares(), map[string][]float64{}
 	servers := make([]*server, len(all))
 	for i, m := range all {
-		s, err := startServer(m.Name)
+		s, err := startServer(m.Name, body)
 		if err != nil {
 			return nil, err
 		}
@@ -158,7 +176,7 @@ func (p plan) measureHTTP(progress io.Writer) (map[string][]float64, error) {
 			}
 		}
 		if turn%p.samples == 0 {
-			fmt.Fprintf(progress, "behind net/http: turn %d of %d\n", turn, turns)
+			fmt.Fprintf(progress, "behind net/http, %d bytes: turn %d of %d\n", len(body), turn, turns)
 		}
 	}
 	return found, nil
@@ -169,16 +187,23 @@ func overNone(found map[string][]float64, name string) float64 {
 	return median(ratios(found[name], found[peer.Middlewares()[0].Name]))
 }
 
-func httpTable(found map[string][]float64) page.Table {
-	t := page.Table{{"middleware", "µs of CPU a request", "over none", "fields in each answer", "version"}}
+func httpTable(bare, api map[string][]float64) page.Table {
+	t := page.Table{{
+		"middleware", "two bytes: µs of CPU a request", "over none", "JSON: µs of CPU a request", "over none",
+		"fields in each answer", "version",
+	}}
 	for _, m := range peer.Middlewares() {
 		version := "this repository"
 		if m.Module != "" {
 			version = strings.TrimPrefix(m.Module, "github.com/") + " " + page.Version(m.Module)
 		}
-		all := found[m.Name]
-		t = append(t, []string{m.Name, fmt.Sprintf("%s [%s–%s]", short(median(all)), short(slices.Min(all)),
-			short(slices.Max(all))), fmt.Sprintf("%.2f", overNone(found, m.Name)), m.Fields, version})
+		row := []string{m.Name}
+		for _, found := range []map[string][]float64{bare, api} {
+			all := found[m.Name]
+			row = append(row, fmt.Sprintf("%s [%s–%s]", short(median(all)), short(slices.Min(all)),
+				short(slices.Max(all))), fmt.Sprintf("%.2f", overNone(found, m.Name)))
+		}
+		t = append(t, append(row, m.Fields, version))
 	}
 	return t
 }

@@ -39,6 +39,7 @@ type plan struct {
 	dry     bool
 	part    string
 	serve   string
+	body    string
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
@@ -54,11 +55,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&p.part, "part", "",
 		"measure this part in this process and print it as JSON; for the program's own use")
 	flags.StringVar(&p.serve, "serve", "", "serve behind this middleware; for the program's own use")
+	flags.StringVar(&p.body, "body", twoBytes, "what to answer then; for the program's own use")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if p.serve != "" {
-		return serve(p.serve, stdout)
+		return serve(p.serve, p.body, stdout)
 	}
 	if p.part != "" {
 		return p.measure(stdout)
@@ -102,7 +104,8 @@ type findings struct {
 	Peers map[string][]Result
 	Rules []Rules
 	Large *Large
-	HTTP  map[string][]float64 // microseconds of each turn, by the name of a middleware
+	HTTP  map[string][]float64 // microseconds of each turn, by the name of a middleware, of an answer of two bytes
+	API   map[string][]float64 // the same of one in JSON
 }
 
 func (p plan) everything(progress io.Writer) (*findings, error) {
@@ -126,7 +129,10 @@ func (p plan) everything(progress io.Writer) (*findings, error) {
 		fmt.Fprintf(progress, "round %d of %d  %-24s %s\n", round+1, p.rounds, "three rules", rules)
 	}
 	var err error
-	if found.HTTP, err = p.measureHTTP(progress); err != nil {
+	if found.HTTP, err = p.measureHTTP(twoBytes, progress); err != nil {
+		return nil, err
+	}
+	if found.API, err = p.measureHTTP(item, progress); err != nil {
 		return nil, err
 	}
 	if p.large > 0 {

@@ -40,9 +40,9 @@ func (p plan) page(found *findings, now time.Time) string {
 		"rounds: 0.50 means that Headgate takes half as long.\n\n%s\n", ratioTable(found))
 	fmt.Fprintf(&b, "### Memory\n\nHeap a live key after two collections, everything counted; what one forced "+
 		"collection takes with all of them live.\n\n%s\n", memoryTable(found))
-	fmt.Fprintf(&b, "### Behind net/http\n\nA server of net/http that answers with two bytes, asked over %d "+
-		"connections; all servers in turn, %d times. The ratio is the median of the turns'.\n\n%s\n", clients,
-		p.rounds*p.samples, httpTable(found.HTTP))
+	fmt.Fprintf(&b, "### Behind net/http\n\nA server of net/http that answers with two bytes, or with %d of JSON and "+
+		"their Content-Type, asked over %d connections; all servers in turn, %d times. The ratio is the median of "+
+		"the turns'.\n\n%s\n", len(item), clients, p.rounds*p.samples, httpTable(found.HTTP, found.API))
 	fmt.Fprintf(&b, "### Goals\n\n%s\n", goalTable(found))
 	fmt.Fprintf(&b, "### Limiters\n\n%s", peerTable())
 	return b.String()
@@ -113,6 +113,7 @@ func goalTable(found *findings) page.Table {
 	add("allocations a decision", 0, math.Round(1000*mine(func(r Result) float64 { return r.Allocs }))/1000, "%.3g")
 	add("a server of net/http with both fields, against one without a limiter", 1.17, overNone(found.HTTP, ours),
 		"%.2f")
+	add("the same, answering with JSON as APIs do", 1.17, overNone(found.API, ours), "%.2f")
 	if l := found.Large; l != nil {
 		add(fmt.Sprintf("%d slots, %d of them live: GB of memory at most", l.Slots, l.Live), 3.5,
 			float64(l.Peak)/1e9, "%.2f")

@@ -44,7 +44,10 @@ func TestEveryPartIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.HTTP, err = p.measureHTTP(io.Discard); err != nil {
+	if found.HTTP, err = p.measureHTTP(twoBytes, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if found.API, err = p.measureHTTP(item, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	found.Rules, found.Large = []Rules{rules}, &large
