@@ -30,8 +30,7 @@ func (s State) Take(now int64, sh rate.Shape, cost int64) (after State, o Outcom
 		s.Report(&o, now, &sh, -1, false)
 		return s, o
 	}
-	after, ok = s.Charge(now, sh, units)
-	after.Report(&o, now, &sh, units, ok)
+	after, ok = s.Answer(&o, now, &sh, units)
 	if ok && units > 0 {
 		o.Wait = s.Wait(now, &sh)
 	}
@@ -77,11 +76,32 @@ func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowe
 		return
 	}
 	d, credit := s.drain(now, sh)
-	o.Remaining = int64(uint64(max(0, sh.Capacity-d.Debt+credit)) / uint64(sh.Unit))
-	o.ResetAfter = d.until(now, sh, d.Debt)
+	d.report(o, credit, now, sh)
 	if !allowed && !o.Never {
 		o.RetryAfter = d.until(now, sh, d.Debt+units-sh.Capacity)
 	}
+}
+
+// report is the part of Report that drain leads to.
+func (s State) report(o *Outcome, credit, now int64, sh *rate.Shape) {
+	o.Remaining = int64(uint64(max(0, sh.Capacity-s.Debt+credit)) / uint64(sh.Unit))
+	o.ResetAfter = s.until(now, sh, s.Debt)
+}
+
+// Answer is Try, and Report of what became of it. Whoever is admitted, as most are, has the bucket drained once for
+// both.
+func (s State) Answer(o *Outcome, now int64, sh *rate.Shape, units int64) (after State, allowed bool) {
+	if sh.Drain > 0 && units > 0 && sh.Algorithm.Drains() {
+		if d, credit := s.drain(now, sh); d.Debt-credit <= sh.Capacity-units {
+			d.Debt += units
+			*o = Outcome{Allowed: true}
+			d.report(o, credit, now, sh)
+			return d, true
+		}
+	}
+	after, allowed = s.Try(now, sh, units)
+	after.Report(o, now, sh, units, allowed)
+	return after, allowed
 }
 
 // FullAt is the Unix time in nanoseconds from which on the bucket is full; math.MaxInt64 if that lies beyond an int64.

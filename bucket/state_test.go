@@ -442,6 +442,46 @@ func compile(t testing.TB, limit rate.Limit) rate.Shape {
 	return shape
 }
 
+// TestAnswerIsTryAndReport, whatever the clock does, and whatever stood in the outcome before.
+func TestAnswerIsTryAndReport(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20, 12))
+	algorithms := []rate.Algorithm{rate.TokenBucket, rate.LeakyBucket, rate.FixedWindow, rate.SlidingWindow}
+	answered, allowed := 0, 0
+	for range 20_000 {
+		l := rate.Limit{
+			Tokens: 1 + rng.Int64()>>(rng.IntN(24)+39), Per: time.Duration(1 + rng.Int64()>>(rng.IntN(60)+3)),
+			Algorithm: algorithms[rng.IntN(len(algorithms))],
+		}
+		if l.Burst = l.Tokens; l.Algorithm.Drains() {
+			l.Burst = 1 + rng.Int64()>>(rng.IntN(24)+39)
+		}
+		shape, err := rate.Compile(l)
+		if err != nil {
+			continue
+		}
+		state, now := bucket.State{}, rng.Int64()>>1
+		for range 8 {
+			now += rng.Int64N(1+2*int64(min(l.Per, math.MaxInt64/16))) - int64(min(l.Per, math.MaxInt64/16))/4
+			units, _ := shape.Units(rng.Int64N(l.Burst + 1))
+			after, ok := state.Try(now, &shape, units)
+			var want bucket.Outcome
+			after.Report(&want, now, &shape, units, ok)
+			got := bucket.Outcome{Never: true, Unknown: true, Remaining: 1, RetryAfter: 2, ResetAfter: 3, Wait: 4, Later: 5}
+			if and, is := state.Answer(&got, now, &shape, units); and != after || is != ok || got != want {
+				t.Fatalf("%+v.Answer(%d, %+v, %d) = %+v, %v, %+v, want %+v, %v, %+v", state, now, shape, units, and, is,
+					got, after, ok, want)
+			}
+			state, answered = after, answered+1
+			if ok {
+				allowed++
+			}
+		}
+	}
+	if answered < 50_000 || allowed < answered/4 || allowed > answered*9/10 {
+		t.Errorf("%d of %d were allowed", allowed, answered)
+	}
+}
+
 func BenchmarkTake(b *testing.B) {
 	for _, bench := range []struct {
 		name  string

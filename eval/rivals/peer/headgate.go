@@ -52,12 +52,13 @@ func OpenHeadgate(o memory.Options) (*Headgate, error) {
 // Now is the clock of headgate.Limiter: the monotonic one, anchored to the time of day.
 func (h *Headgate) Now() int64 { return h.anchor + int64(time.Since(h.start)) }
 
-// Worker implements Limiter. A request's takes and outcomes live in a pooled object; here they live
-// as long as the goroutine.
+// Worker implements Limiter. The bytes that name a bucket, takes and outcomes live in a pooled object
+// of a request; here they live as long as the goroutine.
 func (h *Headgate) Worker() Decide {
 	takes, outs, ctx := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1), context.Background()
+	room := make([]byte, 0, 64)
 	return func(key string) bool {
-		takes[0].Key = h.keys.Key(1, 1, []byte(key))
+		takes[0].Key = h.keys.Key(1, 1, append(room, key...))
 		allowed, err := h.Store.TryConsume(ctx, h.Now(), takes, outs)
 		return allowed && err == nil
 	}
