@@ -2,6 +2,7 @@ package body
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -19,12 +20,16 @@ func (f *Finder) Wants(header http.Header) (Format, Fault) {
 	return format, fault
 }
 
+// Compressed reports whether a body is another text than what was meant: any Content-Encoding but identity.
+func Compressed(header http.Header) bool {
+	return slices.ContainsFunc(header["Content-Encoding"],
+		func(encoding string) bool { return !strings.EqualFold(trim(encoding), "identity") })
+}
+
 // media says in which format a body is to be read, and which parameters stand behind its type, with the semicolon.
 func media(header http.Header, want Format) (format Format, parameters string, fault Fault) {
-	for _, encoding := range header["Content-Encoding"] {
-		if !strings.EqualFold(trim(encoding), "identity") {
-			return 0, "", Encoding
-		}
+	if Compressed(header) {
+		return 0, "", Encoding
 	}
 	types := header["Content-Type"]
 	if len(types) != 1 {

@@ -178,6 +178,15 @@ func crowded(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// compressed answers a request whose body nobody here can read.
+func compressed(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Accept-Encoding", "identity") // RFC 9110 section 15.5.16
+	problem.Write(w, r, problem.Details{
+		Status: http.StatusUnsupportedMediaType,
+		Detail: "This endpoint takes no compressed bodies: what they hold is counted.",
+	})
+}
+
 // bodiless reports whether a request says that it has no body.
 func bodiless(r *http.Request) bool {
 	return r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0

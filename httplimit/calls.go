@@ -161,17 +161,17 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 }
 
 func (c *called) refuse(w http.ResponseWriter, r *http.Request, fault body.Fault) {
-	if fault == body.Crowded {
+	switch fault {
+	case body.Crowded:
 		crowded(w, r)
+		return
+	case body.Encoding:
+		compressed(w, r)
 		return
 	}
 	d := problem.Details{Status: http.StatusBadRequest, Title: "Unreadable request body",
 		Detail: "How many requests the body holds cannot be told in the form that is read here."}
 	switch fault {
-	case body.Encoding:
-		w.Header().Set("Accept-Encoding", "identity") // RFC 9110 section 15.5.16
-		d = problem.Details{Status: http.StatusUnsupportedMediaType,
-			Detail: "This endpoint takes no compressed bodies: what they hold is counted."}
 	case body.Media, body.Charset:
 		d = problem.Details{Status: http.StatusUnsupportedMediaType,
 			Detail: "This endpoint takes JSON in UTF-8 alone: what bodies hold is counted."}

@@ -151,7 +151,8 @@ func New(next http.Handler, rules ...string) (http.Handler, error) {
 //	400  a body without an identifier, where       408  a body that does not arrive in
 //	     Login.Reject is set                            Login.ReadTimeout
 //	400  a body whose parts cannot be counted,     413  too many parts, or too long a body, there
-//	     under Options.Calls                       415  another kind of body than JSON, there
+//	     under Options.Calls                       415  another kind of body than JSON, there;
+//	                                                    compressed, there and under Options.Meters
 //	503  Options.MaxHeld leaves no room for a body 411  a long body of unannounced length, under
 //	                                                    Options.Meters
 func Handler(lim *headgate.Limiter, next http.Handler, o Options) http.Handler {

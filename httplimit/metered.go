@@ -29,7 +29,7 @@ type Metered struct {
 
 	// Ask tells what a request may cost, in tokens, and what is to be told of its answer; nil if it costs that
 	// whatever the answer says. Of the request's body the first bytes are here; whole says whether these are all. Other
-	// bodies than whole ones were chosen to be long: cost them by their length.
+	// bodies than whole ones were chosen to be long: cost them by their length. Compressed ones are refused with 415.
 	Ask func(r *http.Request, body []byte, whole bool) (Exchange, int64)
 
 	// MaxBytes is how much of a body is held and shown to Ask, 1 to 64 MiB. A longer one whose length is not announced
@@ -149,6 +149,10 @@ func (m *metered) ask(w http.ResponseWriter, r *http.Request, request *headgate.
 		x, cost := m.Bytes.begin(r)
 		request.Cost = cost
 		return x, true
+	}
+	if body.Compressed(r.Header) && !bodiless(r) {
+		compressed(w, r)
+		return nil, false
 	}
 	text, fault := m.buffer(w, r, room.of(request.Peer))
 	switch {

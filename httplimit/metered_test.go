@@ -311,6 +311,38 @@ func TestLongBodiesAreTakenByTheirLength(t *testing.T) {
 	}
 }
 
+// Nobody knows what a compressed body may cost, which is a thousandth as long as what the model would read.
+func TestCompressedBodiesReachNoModel(t *testing.T) {
+	lim := headgateOf(t)
+	reached := 0
+	meters, err := httplimit.NewMeters(httplimit.MeterOptions{Endpoints: lim.Endpoints(),
+		Metered: []httplimit.Metered{{Endpoint: "POST /v1/chat/completions",
+			Ask: func(*http.Request, []byte, bool) (httplimit.Exchange, int64) { return nil, 1 }}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httplimit.Handler(lim, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached++ }),
+		httplimit.Options{Meters: meters})
+	for _, c := range []struct {
+		path, body string
+		encoding   []string
+		want       int
+	}{
+		{"/v1/chat/completions", "x", []string{"gzip"}, 415}, {"/v1/chat/completions", "x", []string{" Identity"}, 200},
+		{"/v1/chat/completions", "x", []string{"identity", "zstd"}, 415},
+		{"/v1/chat/completions", "", []string{"gzip"}, 200}, {"/other", "x", []string{"gzip"}, 200},
+	} {
+		r := httptest.NewRequest("POST", c.path, strings.NewReader(c.body))
+		r.Header["Content-Encoding"] = c.encoding
+		w, before := httptest.NewRecorder(), reached
+		h.ServeHTTP(w, r)
+		if w.Code != c.want || (reached > before) != (c.want == 200) ||
+			c.want == 415 && w.Header().Get("Accept-Encoding") != "identity" {
+			t.Errorf("%s %q as %q: %d %v, want %d", c.path, c.body, c.encoding, w.Code, w.Header(), c.want)
+		}
+	}
+}
+
 func headgateOf(t *testing.T) *headgate.Limiter {
 	t.Helper()
 	lim, err := headgate.New(headgate.Options{Rules: []string{"POST /v1/chat/completions 1000/s", "default 1000/s"}})
