@@ -4,7 +4,8 @@ package body
 // zero value, None, means that it has one, or that they are.
 type Fault uint8
 
-// The faults. None of them says anything of the value itself.
+// The faults. None of them says anything of the value itself. The last three are of requests that are priced, in which
+// Depth, Twice, Alike, Missing and Many may be of operations too.
 const (
 	None     Fault = iota
 	Media          // the Content-Type is not one that is read, or stands several times
@@ -23,6 +24,9 @@ const (
 	Length         // the value is empty, or longer than MaxLength
 	Many           // there are more parts than MaxParts
 	Crowded        // the bodies of other requests leave no room for it
+	Schema         // it asks for what the schema of the endpoint does not have
+	Costly         // it costs more than a request may
+	Stored         // it names a document in place of holding it
 	faults         // how many there are
 )
 
@@ -32,7 +36,8 @@ const Faults = int(faults)
 var faultCodes = [faults]string{
 	None: "none", Media: "media", Charset: "charset", Encoding: "encoding", Long: "long", Empty: "empty",
 	Unread: "unread", Syntax: "syntax", Depth: "depth", Twice: "twice", Alike: "alike", Missing: "missing",
-	Kind: "kind", Text: "text", Length: "length", Many: "many", Crowded: "crowded",
+	Kind: "kind", Text: "text", Length: "length", Many: "many", Crowded: "crowded", Schema: "schema",
+	Costly: "costly", Stored: "stored",
 }
 
 // String returns a word for programs and people: a metric's label.

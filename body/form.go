@@ -139,3 +139,14 @@ func decode(dst, b []byte, most int) ([]byte, bool) {
 	}
 	return dst, true
 }
+
+// FormText returns the text in a field of a form, such as the query of a target; None and false if it is not there. As
+// for a Finder, a name that stands twice or that some server may take for another is a Fault, and so is what no browser
+// or library writes.
+func FormText(form []byte, name string) (text string, there bool, fault Fault) {
+	found, fault := findForm(nil, form, []byte(name), len(form)+1)
+	if fault == Missing {
+		return "", false, None
+	}
+	return string(found), fault == None, fault
+}

@@ -158,21 +158,28 @@ func (s *scanner) next() (more bool, fault Fault) {
 	return false, None
 }
 
-// name reads a member's name and the colon, and says what its value is.
-func (s *scanner) name() Fault {
+// label reads a member's name, as it stands between its quotes, and the colon.
+func (s *scanner) label() (raw []byte, escaped, ok bool) {
 	if s.peek() != '"' {
-		return Syntax
+		return nil, false, false
 	}
 	end, escaped, ok := text(s.b, s.i+1)
 	if !ok {
-		return Syntax
+		return nil, false, false
 	}
-	raw := s.b[s.i+1 : end]
+	raw = s.b[s.i+1 : end]
 	s.i = end + 1
-	if s.peek() != ':' {
+	ok = s.peek() == ':'
+	s.i++
+	return raw, escaped, ok
+}
+
+// name reads a member's name and the colon, and says what its value is.
+func (s *scanner) name() Fault {
+	raw, escaped, ok := s.label()
+	if !ok {
 		return Syntax
 	}
-	s.i++
 	s.target, s.step = false, false
 	if s.on != s.depth {
 		return None

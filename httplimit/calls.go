@@ -39,6 +39,7 @@ type CallOptions struct {
 	Batches   []Batch
 	MCP       []MCP
 	Models    []Models
+	Priced    []Priced
 }
 
 // Calls are the endpoints whose bodies hold calls. They are safe for concurrent use. Nil ones read nothing.
@@ -53,6 +54,7 @@ type called struct {
 	single   bool
 	faults   *[body.Faults]atomic.Uint64
 	messages *messages // nil if bodies are counted
+	priced   *Priced   // nil if it costs what others do
 }
 
 // NewCalls returns Calls, or an error that names every field at fault.
@@ -92,6 +94,12 @@ func (c *Calls) Prepare(o CallOptions) (use func(), err error) {
 	for i, e := range o.Models {
 		messages("models", i, MCP(e), endpoint.Model)
 	}
+	for i, p := range o.Priced {
+		made, err := c.price(p)
+		if err = errors.Join(all.add(p.Endpoint, made), err); err != nil {
+			errs = append(errs, fmt.Errorf("priced[%d] (%s): %w", i, p.Endpoint, err))
+		}
+	}
 	return func() { c.current.Store(all) }, errors.Join(errs...)
 }
 
@@ -122,20 +130,24 @@ func (c *Calls) at(r *headgate.Request) *called {
 	return c.current.Load().of(r)
 }
 
-// count finds out how many requests r holds, and leaves its body to be read as if nobody had. It reports false when r
-// is answered already.
-func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) (ok bool) {
+// count finds out how many requests r holds, or what it costs, and leaves its body to be read as if nobody had. many
+// says that its answer speaks for several. It reports false when r is answered already.
+func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) (many, ok bool) {
 	parts, fault := 1, body.Empty
+	var price Price
 	if !bodiless(r) {
 		if fault = c.counter.Wants(r.Header); fault == body.None {
 			var text []byte
 			text, fault = c.buffer(w, r, room.of(request.Peer))
 			if tooLate(w, r) {
 				c.faults[body.Unread].Add(1)
-				return false
+				return false, false
 			}
 			switch {
 			case fault != body.None:
+			case c.priced != nil:
+				price = c.priced.Price(r, request.Target, text)
+				fault, parts = price.Fault, price.Parts
 			case c.messages != nil:
 				var id []byte
 				id, fault = c.messages.count(text, request)
@@ -147,17 +159,26 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 	}
 	if fault == body.Empty { // nothing is held by it
 		parts, fault = 1, body.None
+		if c.priced != nil {
+			price = c.priced.Price(r, request.Target, nil)
+			fault, parts = price.Fault, price.Parts
+		}
 	}
 	if fault == body.None && parts > 1 && c.single {
 		fault = body.Many
 	}
 	c.faults[fault].Add(1)
 	if fault != body.None {
-		c.refuse(w, r, fault)
-		return false
+		if price.Fault == body.None || !c.priced.answers(w, r, price) {
+			c.refuse(w, r, fault)
+		}
+		return false, false
 	}
-	request.Parts = int64(parts)
-	return true
+	request.Parts = int64(max(1, parts))
+	if price.Cost > 0 { // of all its parts
+		request.Cost = (price.Cost + request.Parts - 1) / request.Parts
+	}
+	return price.Many || parts > 1, true
 }
 
 func (c *called) refuse(w http.ResponseWriter, r *http.Request, fault body.Fault) {
@@ -186,7 +207,10 @@ func (c *called) refuse(w http.ResponseWriter, r *http.Request, fault body.Fault
 		}
 	}
 	switch {
-	case c.messages == nil || d.Title == "":
+	case d.Title == "": // another status than 400
+	case c.priced != nil:
+		d.Detail = "What the request costs cannot be told in the form that is read here."
+	case c.messages == nil:
 	case c.messages.method == endpoint.MCP:
 		d.Detail = "This endpoint takes one message of JSON-RPC in a body, in the form that is read here."
 	default:

@@ -61,8 +61,8 @@ type Options struct {
 	// answered with 503. Default 256 MiB.
 	MaxHeld int64
 
-	// Calls counts the requests that bodies of some endpoints hold, and knows which tool a message of MCP calls, and
-	// which model is asked.
+	// Calls counts the requests that bodies of some endpoints hold, prices those that say what they cost, and knows
+	// which tool a message of MCP calls, and which model is asked.
 	// Default nil: each is one, for its own endpoint, and no body is touched.
 	Calls *Calls
 
@@ -229,7 +229,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	target := request.Target // a message is for another endpoint, and is sent to this one
 	metered := h.options.Meters.at(&request)
-	login, ok := h.look(w, r, &request)
+	login, many, ok := h.look(w, r, &request)
 	defer release(r.Body)
 	if !ok {
 		return
@@ -244,6 +244,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer release(r.Body)
 	}
 	then, pays := h.afterwards(&request, login)
+	then.many = many
 	if exchange != nil {
 		then.always, then.exchange, then.metered, pays = true, exchange, metered, true
 		if then.reserve == nil {
@@ -299,19 +300,22 @@ func (h *handler) score(d *headgate.Decision, m *meter, whole bool) {
 	}
 }
 
-// look reads what a request's body says of it: whose it is, and how many it holds. It reports false when r is answered
-// already.
-func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, ok bool) {
+// look reads what a request's body says of it: whose it is, how many it holds, or what it costs. many says that its
+// answer speaks for several. It reports false when r is answered already.
+func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, many, ok bool) {
 	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, h.room) {
-		return l, false
+		return l, false, false
 	}
-	c := h.options.Calls.at(request)
-	return l, c == nil || c.count(w, r, request, h.room)
+	if c := h.options.Calls.at(request); c != nil {
+		many, ok = c.count(w, r, request, h.room)
+		return l, many, ok
+	}
+	return l, false, true
 }
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.
 func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pays bool) {
-	then = afterwards{reserve: h.options.Reserve, always: true, login: l, counts: h.countsWhen(r), many: r.Parts > 1}
+	then = afterwards{reserve: h.options.Reserve, always: true, login: l, counts: h.countsWhen(r)}
 	failures := l != nil && l.CountFailures
 	if failures {
 		then.counts = nil // the login says which
