@@ -35,7 +35,7 @@ var checks = []Check{
 	{"penalty_in_shadow", Note}, {"penalty_for_addresses", Note}, {"penalty_per_replica", Note},
 	{"priority_unused", Note}, {"priority_in_shadow", Note}, {"class_without_rule", Note}, {"tier_unused", Note},
 	{"login_open", Note}, {"message_unruled", Note}, {"listeners_open", Note}, {"batch_above_burst", Note},
-	{"metered_by_others", Note},
+	{"price_above_burst", Note}, {"metered_by_others", Note},
 	{"one_by_one", Note}, {"same_moment", Note}, {"far_times", Note}, {"unused_ignore", Note},
 }
 

@@ -35,8 +35,12 @@ type CompileOptions struct {
 	Parts map[endpoint.ID]int64
 
 	// Metered are the endpoints whose requests cost what their bodies have, in bytes or tokens of a language
-	// model. A rule that is for others too and counts them is reported.
+	// model, or ask for. A rule that is for others too and counts them is reported.
 	Metered []endpoint.ID
+
+	// Dearest is what one request of an endpoint may cost at most, where requests say themselves what they cost. A rule
+	// whose burst is less is reported.
+	Dearest map[endpoint.ID]int64
 
 	// Unseen are the subjects that this process cannot tell apart, because it
 	// knows no regions or reads no identifiers. Rules for them compile, with a

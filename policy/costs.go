@@ -112,8 +112,31 @@ func (c *review) checkParts(i int, id RuleID, batches []endpoint.ID) {
 	}
 }
 
+// checkDearest reports a rule whose burst does not hold the dearest of the requests that may meet it, which say themselves
+// what they cost.
+func (c *review) checkDearest(i int, id RuleID, priced []endpoint.ID) {
+	s := c.set
+	r := &s.rows[id]
+	if _, what := r.subject.Counts(); what != CountsTokens || !s.live(r, c.wall) ||
+		c.problems.full("price_above_burst") {
+		return
+	}
+	burst := s.limits[r.limit].Burst
+	for _, ep := range priced {
+		if cost := c.o.Dearest[ep]; cost > burst && c.reaches(ep, r) {
+			field := "burst"
+			if !s.limits[r.limit].Algorithm.Drains() {
+				field = "limit"
+			}
+			c.rule(Note, i, "price_above_burst", field, number(burst), fmt.Sprintf(
+				"%d or more, what a request to %s may cost; or less for that", cost, s.endpointText(uint32(ep))))
+			return
+		}
+	}
+}
+
 // checkMetered reports a rule that was written for requests, and takes what those of some endpoints have in bytes,
-// or in tokens of a language model.
+// in tokens of a language model, or by what they ask for.
 func (c *review) checkMetered(i int, id RuleID) {
 	s := c.set
 	r := &s.rows[id]
@@ -125,7 +148,7 @@ func (c *review) checkMetered(i int, id RuleID) {
 	for _, ep := range c.o.Metered {
 		if c.reaches(ep, r) {
 			want := "one that counts requests, such as requests:" + c.doc.Rules[i].Whose() + ": those of " +
-				s.endpointText(uint32(ep)) + " cost what they have in bytes or tokens"
+				s.endpointText(uint32(ep)) + " cost what is in them"
 			if r.endpoint == rowDefault {
 				want += "; or a rule of its own for that endpoint"
 			}

@@ -443,6 +443,7 @@ func (c *review) check() {
 	}
 	c.readClasses()
 	costs, batches := c.readCosts(), slices.Sorted(maps.Keys(c.o.Parts))
+	priced := slices.Sorted(maps.Keys(c.o.Dearest))
 	all := c.allForTenants()
 	for i := range c.rows {
 		if g := &c.groups[c.grouped[i]]; g.count > 0 {
@@ -450,6 +451,7 @@ func (c *review) check() {
 			c.checkCosts(int(c.indexes[i]), id, costs)
 			c.checkClassCosts(int(c.indexes[i]), id, costs)
 			c.checkParts(int(c.indexes[i]), id, batches)
+			c.checkDearest(int(c.indexes[i]), id, priced)
 			c.checkMetered(int(c.indexes[i]), id)
 			c.checkVoid(int(c.indexes[i]), id, all)
 			c.checkPathAlone(int(c.indexes[i]), id)

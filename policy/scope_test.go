@@ -200,6 +200,34 @@ func TestBatchesAboveABurst(t *testing.T) {
 	}
 }
 
+// A burst below what one request may cost is told, where the rule counts what requests cost.
+func TestPricesAboveABurstAreTold(t *testing.T) {
+	endpoints := table(t, "GET /v1/items", "POST /graphql")
+	priced := lookup(t, endpoints, "POST /graphql")
+	for _, c := range []struct {
+		rule  policy.Rule
+		found bool
+	}{
+		{policy.Rule{Endpoint: "POST /graphql", Limit: 999}, true},
+		{policy.Rule{Endpoint: "POST /graphql", Limit: 1000}, false},
+		{policy.Rule{Endpoint: "POST /graphql", Limit: 50, Burst: 1000}, false},
+		{policy.Rule{Endpoint: policy.All, Limit: 50}, true},
+		{policy.Rule{Endpoint: "GET /v1/items", Limit: 50}, false},
+		{policy.Rule{Endpoint: "POST /graphql", Limit: 50,
+			Subject: policy.SubjectPrincipal.Counting(policy.CountsRequests)}, false},
+	} {
+		_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{
+			c.rule, {Endpoint: policy.Default, Limit: 2000}, {Endpoint: policy.UnknownEndpoint, Limit: 1000},
+		}}, policy.CompileOptions{Endpoints: endpoints, Dearest: map[endpoint.ID]int64{priced: 1000}})
+		if err := problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(problems.String(), "what a request to POST /graphql may cost"); got != c.found {
+			t.Errorf("%+v: %v, want a note: %v", c.rule, problems, c.found)
+		}
+	}
+}
+
 // A rule for all endpoints counts requests of some by what their bodies have, and says so.
 func TestRulesForOthersCountWhatBodiesHave(t *testing.T) {
 	endpoints := table(t, "GET /v1/items", "GET /v1/files")

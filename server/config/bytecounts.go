@@ -34,9 +34,8 @@ func (b ByteCount) Counted() *httplimit.Bytes {
 	return &httplimit.Bytes{Of: directions[b.Count], PerToken: int64(b.BytesPerToken)}
 }
 
-// byteCounts checks the list and fills in what its entries leave out; whether the registry has the endpoints is found
-// when it is built.
-func (c *checker) byteCounts(conf *Config) {
+// messageEndpoints are those of language_models, batches and mcp.
+func messageEndpoints(conf *Config) map[string]bool {
 	seen := map[string]bool{}
 	for _, m := range conf.LanguageModels {
 		for _, endpoint := range m.Endpoints {
@@ -49,6 +48,13 @@ func (c *checker) byteCounts(conf *Config) {
 	for _, m := range conf.MCP {
 		seen[m.Endpoint] = true
 	}
+	return seen
+}
+
+// byteCounts checks the list and fills in what its entries leave out; whether the registry has the endpoints is found
+// when it is built.
+func (c *checker) byteCounts(conf *Config) {
+	seen := messageEndpoints(conf)
 	for n := range conf.Bytes {
 		b := &conf.Bytes[n]
 		field := func(name string) string { return fmt.Sprintf("bytes[%d].%s", n, name) }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -114,6 +115,9 @@ func (c *checker) bodies(conf *Config) {
 	}
 	for _, m := range conf.LanguageModels {
 		longest = max(longest, m.MaxBytes)
+	}
+	for _, g := range conf.GraphQL {
+		longest = max(longest, cmp.Or(g.MaxBytes, body.DefaultBatchBytes))
 	}
 	for _, i := range conf.Identifiers {
 		longest = max(longest, i.MaxBytes)

@@ -236,6 +236,10 @@ type Config struct {
 	// others, and no body is read.
 	MCP []MCP `yaml:"mcp"`
 
+	// GraphQL are the endpoints whose requests cost what the operations of GraphQL in them ask for. Default none: each
+	// costs as much, and no body is read.
+	GraphQL []GraphQL `yaml:"graphql"`
+
 	// Adaptive are the endpoints whose rates are lowered while the API is slow or fails. Default none: rates are what
 	// rules say.
 	Adaptive []Adaptive `yaml:"adaptive"`
@@ -491,6 +495,7 @@ func (c *Config) check(check *checker) {
 	check.adaptive(c)
 	check.calls(c)
 	check.byteCounts(c)
+	check.graphQL(c)
 	check.tokens(c.Tokens)
 	check.origins(c)
 	check.tls(c.TLS)

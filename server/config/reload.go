@@ -9,7 +9,7 @@ import (
 // reloadable are the settings, or groups of them, that a process takes over while it runs. All others need a restart.
 var reloadable = []string{
 	"openapi", "openapi_strict", "routes", "costs", "priority", "count_when", "websockets", "grpc_streams",
-	"identifiers", "language_models", "batches", "mcp", "bytes", "adaptive",
+	"identifiers", "language_models", "batches", "mcp", "bytes", "graphql", "adaptive",
 	"endpoint", "burst_percent",
 	"unknown", "no_rule", "bad_credentials", "credentials", "max_wait", "max_waiters",
 	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",

@@ -98,7 +98,7 @@ func everything() Config {
 	c := Default()
 	c.Endpoint.EncodedSlash, c.Endpoint.Params = "reject", "reject"
 	c.Identifiers = []Identifier{{FailureStatuses: []int{401}}}
-	c.Batches, c.MCP = []Batch{{}}, []MCP{{}}
+	c.Batches, c.MCP, c.GraphQL = []Batch{{}}, []MCP{{}}, []GraphQL{{}}
 	c.WebSockets = map[string]WebSocket{"GET /": {}}
 	c.GRPCStreams = map[string]WebSocket{"POST /": {}}
 	c.Tokens.JWKSFile, c.Store.Redis, c.Keys.MaxStale = "keys.json", []string{"127.0.0.1:6379"}, time.Hour

@@ -15,8 +15,9 @@ import (
 )
 
 // callOptions say whose bodies are read for the requests that they hold.
-func callOptions(c config.Config, table *endpoint.Table) httplimit.CallOptions {
-	o := httplimit.CallOptions{Endpoints: table}
+func callOptions(c config.Config, r *Registry) httplimit.CallOptions {
+	table := r.Table
+	o := httplimit.CallOptions{Endpoints: table, Priced: r.Priced}
 	for _, b := range c.Batches {
 		o.Batches = append(o.Batches, httplimit.Batch{
 			Endpoint: b.Endpoint, Parts: b.Parts(), Single: b.Batches == "refuse", ReadTimeout: b.ReadTimeout,

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/gateway"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/serve/decisions"
 	"github.com/headgate-io/headgate/server/config"
@@ -48,7 +49,7 @@ func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	}
 	if r != nil {
 		o.Endpoints, o.Costs, o.Identified, o.Parts = r.Table, r.Costs, r.Identified, r.Parts
-		o.Metered, o.ClassesBy.Endpoints = r.Metered, r.Classes
+		o.Metered, o.Dearest, o.ClassesBy.Endpoints = r.Metered, r.Dearest, r.Classes
 	}
 	return o
 }
@@ -65,6 +66,8 @@ type Registry struct {
 	Identified []endpoint.ID                // where bodies are read for identifiers
 	Parts      map[endpoint.ID]int64        // how many requests one may hold, where it may be several
 	Metered    []endpoint.ID                // where requests cost what their bodies have
+	Dearest    map[endpoint.ID]int64        // what one request may cost there at most
+	Priced     []httplimit.Priced           // where operations of GraphQL say what requests cost
 	Adaptive   map[string]adaptive.Settings // by template
 
 	// Warnings are what is wrong with parts of the documents: operations that are left out, and such as count as one.
@@ -140,10 +143,13 @@ func Endpoints(c config.Config) (*Registry, error) {
 	most, err4 := largest(c, table)
 	adapted, err5 := adapts(c, table)
 	metered, err6 := metered(c, table)
+	priced, dearest, err8 := priced(c, table)
+	metered = append(metered, slices.Sorted(maps.Keys(dearest))...)
 	return &Registry{
-			operations, table, costs, classes, counts, sockets, streams, reads, most, metered, adapted, warnings,
+			operations, table, costs, classes, counts, sockets, streams, reads, most, metered, dearest, priced, adapted,
+			warnings,
 		},
-		errors.Join(err1, err7, err2, err3, err4, err5, err6, reached(c, table), keyApart(c.Keys, table),
+		errors.Join(err1, err7, err2, err3, err4, err5, err6, err8, reached(c, table), keyApart(c.Keys, table),
 			developersApart(c.Developers.Path, table))
 }
 

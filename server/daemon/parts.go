@@ -189,7 +189,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.identifiers, err = httplimit.NewIdentifiers(read); err != nil {
 		return nil, err
 	}
-	if p.calls, err = httplimit.NewCalls(callOptions(c, l.registry.Table)); err != nil {
+	if p.calls, err = httplimit.NewCalls(callOptions(c, l.registry)); err != nil {
 		return nil, err
 	}
 	if p.models, err = newModels(c, l.registry.Table); err != nil {

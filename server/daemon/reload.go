@@ -289,7 +289,7 @@ func (d *Daemon) prepareAround(l *loaded) (use func(), err error) {
 	uses[3], errs[3] = p.regions.prepare(c.RegionFiles)
 	uses[4], errs[4] = d.prepareBalancers(c.ProxyProtocol)
 	uses[5], errs[5] = p.models.prepare(l.conf, l.registry.Table)
-	uses[6], errs[6] = p.calls.Prepare(callOptions(l.conf, l.registry.Table))
+	uses[6], errs[6] = p.calls.Prepare(callOptions(l.conf, l.registry))
 	l.access, errs[7] = adminAccess(c)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
@@ -329,7 +329,8 @@ func sameRules(a, b *loaded) bool {
 	return reflect.DeepEqual(a.registry.Operations, b.registry.Operations) &&
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
-		maps.Equal(a.registry.Parts, b.registry.Parts) && slices.Equal(a.registry.Metered, b.registry.Metered) &&
+		maps.Equal(a.registry.Parts, b.registry.Parts) && maps.Equal(a.registry.Dearest, b.registry.Dearest) &&
+		slices.Equal(a.registry.Metered, b.registry.Metered) &&
 		slices.Equal(a.compile.ScoreTiers, b.compile.ScoreTiers) &&
 		reflect.DeepEqual(a.compile.ClassesBy, b.compile.ClassesBy) &&
 		slices.Equal(
@@ -386,6 +387,9 @@ func documents(c *config.Config) []string {
 	all := slices.Clone(c.OpenAPI)
 	for _, source := range c.Routes {
 		all = append(all, openapi.File(source))
+	}
+	for _, g := range c.GraphQL {
+		all = append(all, g.Schema)
 	}
 	return all
 }

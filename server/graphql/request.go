@@ -20,8 +20,9 @@ const (
 	nameExtensions = "extensions"
 )
 
-// stored are names by which some servers take the ID of a document that they have.
-var stored = []string{"id", "documentId", "doc_id", "docId", "queryId", "query_id", "hash", "sha256Hash", "persistedQuery"}
+// names are those, and others by which some servers take the ID of a document that they have.
+var names = []string{nameQuery, nameOperation, nameVariables, nameExtensions, "id", "documentId", "doc_id", "docId",
+	"queryId", "query_id", "hash", "sha256Hash", "persistedQuery"}
 
 // asked is one request for an operation.
 type asked struct {
@@ -49,7 +50,7 @@ func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return p.get(r, query, text)
 	}
-	for _, name := range append([]string{nameQuery, nameOperation, nameVariables, nameExtensions}, stored...) {
+	for _, name := range names {
 		if _, there, fault := body.FormText([]byte(query), name); there || fault != body.None {
 			return httplimit.Price{}, refused(body.Alike, "What is executed may stand in the body or in the query, not in both.")
 		}
@@ -139,26 +140,15 @@ func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Pric
 	if len(text) > 0 {
 		return httplimit.Price{}, refused(body.Alike, "A request of this method has its document in the query, and no body.")
 	}
-	upgrade := len(r.Header["Upgrade"]) > 0
-	if query == "" || upgrade { // no document: a page for people, or messages that hold some
-		_, there, fault := body.FormText([]byte(query), nameQuery)
-		switch {
-		case !upgrade:
-			return httplimit.Price{}, nil
-		case !there && fault == body.None && p.options.Upgrades:
-			return httplimit.Price{}, nil
-		case !there:
-			return httplimit.Price{}, refused(body.Media, "Operations in messages of another protocol are not taken.")
-		}
-	}
-	a := asked{}
+	a, named := asked{}, 0
 	var extensions []byte
-	for _, name := range append([]string{nameQuery, nameOperation, nameVariables, nameExtensions}, stored...) {
+	for _, name := range names {
 		value, there, fault := body.FormText([]byte(query), name)
 		switch {
 		case fault != body.None:
 			return httplimit.Price{}, refused(fault, "The query of the target has %s twice, or a name that is like it.", name)
 		case !there:
+			continue
 		case name == nameQuery:
 			a.query = value
 		case name == nameOperation:
@@ -170,6 +160,14 @@ func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Pric
 		default:
 			a.other = true
 		}
+		named++
+	}
+	switch upgrade := len(r.Header["Upgrade"]) > 0; {
+	case named > 0:
+	case upgrade && !p.options.Upgrades:
+		return httplimit.Price{}, refused(body.Media, "Operations in messages of another protocol are not taken.")
+	case upgrade, query == "": // or a page for people
+		return httplimit.Price{}, nil
 	}
 	if err := a.complete(extensions); err != nil {
 		return httplimit.Price{}, err
@@ -187,7 +185,7 @@ func read(text []byte) (a asked, err error) {
 		switch known {
 		case nameQuery, nameOperation, nameVariables, nameExtensions:
 		default:
-			for _, of := range [...]string{nameQuery, nameOperation, nameVariables, nameExtensions} {
+			for _, of := range names[:4] {
 				if before, _, _ := strings.Cut(known, "\x00"); strings.EqualFold(before, of) {
 					return body.Alike
 				}

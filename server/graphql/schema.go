@@ -216,7 +216,9 @@ type compiler struct {
 	errs   []error
 }
 
-func (c *compiler) wrong(format string, args ...any) { c.errs = append(c.errs, fmt.Errorf(format, args...)) }
+func (c *compiler) wrong(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
 
 func (c *compiler) compile() (*Pricer, error) {
 	names := slices.Sorted(maps.Keys(c.schema.Types))

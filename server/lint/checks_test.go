@@ -81,7 +81,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-var example = regexp.MustCompile("(?s)<!-- file: ([^ ]+) -->\n```yaml\n(.*?)```\n")
+var example = regexp.MustCompile("(?s)<!-- file: ([^ ]+) -->\n```[a-z]+\n(.*?)```\n")
 
 // examples are the files of a section by name.
 func examples(section string) map[string]string {
