@@ -9,9 +9,9 @@ import (
 	"github.com/headgate-io/headgate/body"
 )
 
-// Priced is one endpoint whose requests say what they cost before they are decided, in their bodies or in the query of
-// their targets: operations of GraphQL. One whose price cannot be told is refused, and reaches nobody. Endpoint and Price
-// are required; every other zero value is a safe default.
+// Priced is one endpoint whose requests say what they cost before they are decided, in their bodies or in the
+// query of their targets: operations of GraphQL. One whose price cannot be told is refused, and reaches nobody.
+// Endpoint and Price are required; every other zero value is a safe default.
 type Priced struct {
 	// Endpoint is a template that the table has, "POST /graphql".
 	Endpoint string

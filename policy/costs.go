@@ -112,8 +112,8 @@ func (c *review) checkParts(i int, id RuleID, batches []endpoint.ID) {
 	}
 }
 
-// checkDearest reports a rule whose burst does not hold the dearest of the requests that may meet it, which say themselves
-// what they cost.
+// checkDearest reports a rule whose burst does not hold the dearest of the requests that may meet it, which say
+// themselves what they cost.
 func (c *review) checkDearest(i int, id RuleID, priced []endpoint.ID) {
 	s := c.set
 	r := &s.rows[id]

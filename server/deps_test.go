@@ -31,6 +31,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"envoy":           {"descriptor", "quota"},
 			"quota":           {"descriptor"},
 			"group":           {},
+			"graphql":         {},
 			"hold":            {},
 			"kinds":           {},
 			"openapi":         {},
@@ -53,7 +54,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"rules":    {"record"},
 
 			"developers": {"page", "record", "usage"},
-			"config":     {"developers", "dsn", "kinds", "record", "token"},
+			"config":     {"developers", "dsn", "graphql", "kinds", "record", "token"},
 			"lint":       {"config"},
 			"metrics":    {"activity", "decisionlog", "hold", "quota", "revert", "trace", "warnings"},
 
@@ -71,8 +72,8 @@ func TestImportsPointOneWay(t *testing.T) {
 
 			// The process, and commands.
 			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor",
-				"developers", "engine", "envoy", "fleet", "group", "hold", "kube", "metrics", "openapi", "quota",
-				"record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
+				"developers", "engine", "envoy", "fleet", "graphql", "group", "hold", "kube", "metrics", "openapi",
+				"quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo": {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "lint",
 				"quota", "record", "redis", "token"},
@@ -98,6 +99,7 @@ func TestImportsPointOneWay(t *testing.T) {
 				"google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/proto",
 				"google.golang.org/protobuf/types/known/durationpb", "google.golang.org/protobuf/types/known/structpb",
 				"google.golang.org/protobuf/types/known/wrapperspb"},
+			"graphql": {"github.com/vektah/gqlparser/v2"},
 			"group":   {"github.com/hashicorp/memberlist"},
 			"hold":    {"golang.org/x/sys/unix"},
 			"kube":    {"go.yaml.in/yaml/v3"},

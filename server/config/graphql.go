@@ -30,8 +30,8 @@ type GraphQL struct {
 	// MaxTokens is how many words and signs the documents of a request may have. Default 5000.
 	MaxTokens int64 `yaml:"max_tokens"`
 
-	// Costs are what an object of a type costs, by the type (User), or what a field costs beside its objects (Query.search),
-	// in place of @cost. Default 1 for an object, and nothing for a field or a scalar.
+	// Costs are what an object of a type costs, by the type (User), or what a field costs beside its objects
+	// (Query.search), in place of @cost. Default 1 for an object, and nothing for a field or a scalar.
 	Costs map[string]float64 `yaml:"costs"`
 
 	// ListSizes are how long lists are whose length no argument says, by field (Query.tags). Default list_size.
@@ -40,8 +40,8 @@ type GraphQL struct {
 	// ListSize is for all other lists. Default 10.
 	ListSize int64 `yaml:"list_size"`
 
-	// SizeArguments are the arguments that say how long a list is, where the schema has no @listSize. Default first, last,
-	// limit.
+	// SizeArguments are the arguments that say how long a list is, where the schema has no @listSize. Default
+	// first, last, limit.
 	SizeArguments []string `yaml:"size_arguments"`
 
 	// Introspection says what happens to operations that ask for the schema: count (default), or refuse.
@@ -56,8 +56,8 @@ type GraphQL struct {
 	// PersistedCost is what they cost. Default max_cost.
 	PersistedCost int64 `yaml:"persisted_cost"`
 
-	// Upgrades says what happens to requests for a WebSocket, in whose messages operations may stand: refuse (default), or
-	// pass.
+	// Upgrades says what happens to requests for a WebSocket, in whose messages operations may stand: refuse
+	// (default), or pass.
 	Upgrades string `yaml:"upgrades"`
 
 	// Batches says what happens to an array of requests: count (default), or refuse.

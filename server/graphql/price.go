@@ -48,7 +48,8 @@ func (p *Pricer) Document(query, operation string, variables []byte) (Cost, erro
 
 func (p *Pricer) document(query, operation string, variables []byte, tokens int) (Cost, error) {
 	if !plain(query) {
-		return Cost{}, refused(body.Syntax, "The document has control characters, or marks that some take for the end of a line.")
+		return Cost{}, refused(body.Syntax,
+			"The document has control characters, or marks that some take for the end of a line.")
 	}
 	if tokens < 1 { // which the parser takes for no limit
 		return Cost{}, refused(body.Many, "The documents have more than %d tokens.", p.options.MaxTokens)
@@ -86,8 +87,8 @@ func (p *Pricer) document(query, operation string, variables []byte, tokens int)
 	if err != nil {
 		return Cost{}, err
 	}
-	c := Cost{Tokens: max(1, root.weight.plus(all.cost).whole()), Depth: all.depth, Breadth: max(w.breadth, all.breadth),
-		Roots: all.breadth}
+	c := Cost{Tokens: max(1, root.weight.plus(all.cost).whole()), Depth: all.depth,
+		Breadth: max(w.breadth, all.breadth), Roots: all.breadth}
 	switch o := &p.options; {
 	case c.Depth > o.MaxDepth:
 		return c, refused(body.Depth, "The operation is %d fields deep, of %d at most.", c.Depth, o.MaxDepth)
@@ -228,8 +229,8 @@ func (w *walk) fragment(name string, from *sized) (sums, error) {
 	return all, nil
 }
 
-// mostMirror is how many lists of types may stand within each other in what a schema says of itself, as with graphql-js:
-// every tool asks for what types hold, and an answer grows with each more by all types.
+// mostMirror is how many lists of types may stand within each other in what a schema says of itself, as with
+// graphql-js: every tool asks for what types hold, and an answer grows with each more by all types.
 const mostMirror = 2
 
 func (w *walk) field(f *ast.Field, on *typ, from *sized) (sums, error) {
@@ -301,8 +302,8 @@ func (w *walk) introspection(all sums, d *field, on *typ) (sums, error) {
 		all.cost = all.cost.plus(price)
 	}
 	if all.mirror > mostMirror {
-		return sums{}, refused(body.Depth, "What is asked of the schema holds more than %d lists of types within each other.",
-			mostMirror)
+		return sums{}, refused(body.Depth,
+			"What is asked of the schema holds more than %d lists of types within each other.", mostMirror)
 	}
 	return all, nil
 }

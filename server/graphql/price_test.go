@@ -213,7 +213,7 @@ func TestBounds(t *testing.T) {
 	} {
 		_, err := p.Document(c.query, "", nil)
 		var why *graphql.Refused
-		if errors.As(err, &why); c.fault == body.None && err != nil || c.fault != body.None && (why == nil || why.Fault != c.fault) {
+		if errors.As(err, &why) && why.Fault != c.fault || why == nil && c.fault != body.None {
 			t.Errorf("%.80s: %v, want %v", c.query, err, c.fault)
 		}
 	}
@@ -265,7 +265,8 @@ func TestSchemasNameEveryFault(t *testing.T) {
 		{schema: `type Query { a: Int @cost(weight: "-1") }`, want: []string{"from 0 to 1000000000"}},
 		{schema: `type Query { a: [Int] }`, o: graphql.Options{Costs: map[string]float64{"Usr": 1, "Query.b": 1},
 			Sizes: map[string]int64{"Query.c": 1, "Query.a": 0}},
-			want: []string{`cost of "Usr"`, `cost of "Query.b"`, `size of "Query.c"`, `size of "Query.a" is 0, want 1`}},
+			want: []string{`cost of "Usr"`, `cost of "Query.b"`, `size of "Query.c"`,
+				`size of "Query.a" is 0, want 1`}},
 		{schema: `type Query { a: Int }`, o: graphql.Options{MaxDepth: -1, MaxTokens: 1e6},
 			want: []string{"MaxDepth is -1, want 1 to 500", "MaxTokens is 1000000, want 1 to 100000"}},
 	} {

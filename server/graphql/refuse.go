@@ -9,7 +9,8 @@ import (
 	"github.com/headgate-io/headgate/internal/problem"
 )
 
-// responseMedia is the type of answers in GraphQL over HTTP (draft, section 4). Clients that do not ask for it take JSON.
+// responseMedia is the type of answers in GraphQL over HTTP (draft, section 4). Clients that do not ask for it
+// take JSON.
 const responseMedia = "application/graphql-response+json"
 
 // codes are for clients that branch on them; the names are those that others use, where there are any.

@@ -52,7 +52,8 @@ func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit
 	}
 	for _, name := range names {
 		if _, there, fault := body.FormText([]byte(query), name); there || fault != body.None {
-			return httplimit.Price{}, refused(body.Alike, "What is executed may stand in the body or in the query, not in both.")
+			return httplimit.Price{}, refused(body.Alike,
+				"What is executed may stand in the body or in the query, not in both.")
 		}
 	}
 	text = bytes.TrimLeft(text, " \t\r\n")
@@ -125,8 +126,8 @@ func (p *Pricer) one(a asked, tokens int) (Cost, error) {
 		return Cost{Tokens: p.options.Persisted, Roots: 2}, nil // nobody knows how many
 	}
 	if a.other {
-		return Cost{}, refused(body.Alike, "Beside the document there are others names than %s, %s and %s.", nameOperation,
-			nameVariables, nameExtensions)
+		return Cost{}, refused(body.Alike, "Beside the document there are other names than %s, %s and %s.",
+			nameOperation, nameVariables, nameExtensions)
 	}
 	c, err := p.document(a.query, a.operation, a.variables, tokens)
 	if err == nil && c.Tokens > p.options.MaxCost {
@@ -138,7 +139,8 @@ func (p *Pricer) one(a asked, tokens int) (Cost, error) {
 // get prices a request whose document stands in the query of its target.
 func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Price, error) {
 	if len(text) > 0 {
-		return httplimit.Price{}, refused(body.Alike, "A request of this method has its document in the query, and no body.")
+		return httplimit.Price{}, refused(body.Alike,
+			"A request of this method has its document in the query, and no body.")
 	}
 	a, named := asked{}, 0
 	var extensions []byte
@@ -146,7 +148,8 @@ func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Pric
 		value, there, fault := body.FormText([]byte(query), name)
 		switch {
 		case fault != body.None:
-			return httplimit.Price{}, refused(fault, "The query of the target has %s twice, or a name that is like it.", name)
+			return httplimit.Price{}, refused(fault,
+				"The query of the target has %s twice, or a name that is like it.", name)
 		case !there:
 			continue
 		case name == nameQuery:

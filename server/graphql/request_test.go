@@ -112,7 +112,8 @@ func TestRequests(t *testing.T) {
 		{name: "an ID that counts", text: `{"documentId":"abc","variables":{}}`, o: persisted,
 			want: httplimit.Price{Cost: 70, Parts: 1, Many: true}},
 
-		{name: "GET", method: "GET", target: get("query", "{users(first:3){id}}"), want: httplimit.Price{Cost: 4, Parts: 1}},
+		{name: "GET", method: "GET", target: get("query", "{users(first:3){id}}"),
+			want: httplimit.Price{Cost: 4, Parts: 1}},
 		{name: "HEAD", method: "HEAD", target: get("query", "{users(first:3){id}}"),
 			want: httplimit.Price{Cost: 4, Parts: 1}},
 		{name: "GET, variables", method: "GET", target: get("query", "query($n:Int){users(first:$n){id}}", "variables",

@@ -30,9 +30,9 @@ const (
 
 // Options say what counts. The zero value is a safe default.
 type Options struct {
-	// Costs are what objects of a type cost, "Report", or what a field costs each time it is asked for beside the
-	// objects that it returns, "Query.search"; in place of @cost. 0 to 1,000,000,000. An interface or a union costs what
-	// the dearest of its types does, at least.
+	// Costs are what objects of a type cost, "Report", or what a field costs each time it is asked for beside
+	// the objects that it returns, "Query.search"; in place of @cost. 0 to 1,000,000,000. An interface or a
+	// union costs what the dearest of its types does, at least.
 	Costs map[string]float64
 
 	// Sizes are how long lists are that no argument says the length of, by field, "Query.tags". 1 to 1,000,000,000.
@@ -54,8 +54,8 @@ type Options struct {
 	// Introspection is what each __schema and __type costs. Default 10; below 0 they are refused.
 	Introspection int64
 
-	// Persisted is what a request costs that names a document by an ID or a hash, in place of holding it. Default 0: it is
-	// refused.
+	// Persisted is what a request costs that names a document by an ID or a hash, in place of holding it.
+	// Default 0: it is refused.
 	Persisted int64
 
 	// Upgrades lets pass requests for another protocol, such as WebSocket, that hold no document. They cost what their
@@ -345,8 +345,8 @@ func (c *compiler) listSize(f *field, d *ast.FieldDefinition, directive *ast.Dir
 				}
 				within, ok := c.reach(argument.Type, path[1:])
 				if !ok {
-					c.wrong("@listSize of %s: slicingArguments has %q, want an argument that is a number, such as first, or "+
-						"the way to a field of one that is, such as page.size", name, text)
+					c.wrong("@listSize of %s: slicingArguments has %q, want an argument that is a number, such as "+
+						"first, or the way to a field of one that is, such as page.size", name, text)
 				}
 				f.sizes = append(f.sizes, sizing{path, argument.DefaultValue, within})
 			}
@@ -354,7 +354,8 @@ func (c *compiler) listSize(f *field, d *ast.FieldDefinition, directive *ast.Dir
 			of := c.schema.Types[d.Type.Name()]
 			for _, text := range texts(a.Value) {
 				if of.Fields.ForName(text) == nil || of.Fields.ForName(text).Type.Elem == nil {
-					c.wrong("@listSize of %s: sizedFields has %q, want a field of %s that is a list", name, text, of.Name)
+					c.wrong("@listSize of %s: sizedFields has %q, want a field of %s that is a list", name, text,
+						of.Name)
 				}
 			}
 			f.passes = c.set(texts(a.Value))

@@ -19,9 +19,9 @@ import (
 	"github.com/headgate-io/headgate/server/graphql"
 )
 
-// twin is the slow, obvious price of an operation: every fragment is put in place of its name, each time, and each field
-// is asked for with what stands above it. It reads the schema as the library does, values as encoding/json does, and adds
-// up in numbers of any size.
+// twin is the slow, obvious price of an operation: every fragment is put in place of its name, each time, and
+// each field is asked for with what stands above it. It reads the schema as the library does, values as
+// encoding/json does, and adds up in numbers of any size.
 type twin struct {
 	schema    *ast.Schema
 	doc       *ast.QueryDocument
@@ -365,7 +365,8 @@ func (r *writer) page() string {
 	case 0:
 		return "{}"
 	case 1:
-		return r.variable("Page", r.pick("", "={size:3}", `={after:"x"}`), r.pick("{}", `{"size":8}`, `{"size":null}`, "null"))
+		return r.variable("Page", r.pick("", "={size:3}", `={after:"x"}`),
+			r.pick("{}", `{"size":8}`, `{"size":null}`, "null"))
 	}
 	return "{size:" + r.size() + "}"
 }
@@ -436,8 +437,8 @@ func TestRandomOperationsCostWhatTheTwinSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		price := w.price()
-		whole := new(big.Int).Div(new(big.Int).Add(price.Num(), new(big.Int).Sub(price.Denom(), big.NewInt(1))), price.Denom())
-		want := max(1, whole.Int64())
+		up := new(big.Int).Sub(price.Denom(), big.NewInt(1))
+		want := max(1, new(big.Int).Div(up.Add(up, price.Num()), price.Denom()).Int64())
 		got, err := p.Document(text, "", []byte(variables))
 		if err != nil || got.Tokens != want || got.Depth != w.deep || got.Breadth != w.wide {
 			t.Fatalf("seed %d: %s\n%s\ncosts %+v, %v; want %d, %d deep, %d wide", seed, text, variables, got, err, want,
