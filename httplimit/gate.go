@@ -78,7 +78,7 @@ func (g *Gate) Admit(w http.ResponseWriter, r *http.Request, user *identity.User
 	if user != nil {
 		request.User = user
 	}
-	_, _, ok := h.look(w, r, &request)
+	_, ok := h.look(w, r, &request)
 	release(r.Body) // who serves r holds it from here on
 	if !ok {
 		return false

@@ -229,7 +229,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	target := request.Target // a message is for another endpoint, and is sent to this one
 	metered := h.options.Meters.at(&request)
-	login, many, ok := h.look(w, r, &request)
+	seen, ok := h.look(w, r, &request)
 	defer release(r.Body)
 	if !ok {
 		return
@@ -243,8 +243,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer release(r.Body)
 	}
-	then, pays := h.afterwards(&request, login)
-	then.many = many
+	then, pays := h.afterwards(&request, seen)
 	if exchange != nil {
 		then.always, then.exchange, then.metered, pays = true, exchange, metered, true
 		if then.reserve == nil {
@@ -300,22 +299,32 @@ func (h *handler) score(d *headgate.Decision, m *meter, whole bool) {
 	}
 }
 
-// look reads what a request's body says of it: whose it is, how many it holds, or what it costs. many says that its
-// answer speaks for several. It reports false when r is answered already.
-func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (l *login, many, ok bool) {
-	if l = h.options.Identifiers.at(request); l != nil && !l.identify(w, r, request, h.room) {
-		return l, false, false
+// looked is what was seen of a request before it is decided.
+type looked struct {
+	login  *login // that it is, or nil
+	many   bool   // its answer speaks for several
+	priced bool   // it says itself what it costs
+}
+
+// look reads what a request's body says of it: whose it is, how many it holds, or what it costs. It reports false when
+// r is answered already.
+func (h *handler) look(w http.ResponseWriter, r *http.Request, request *headgate.Request) (seen looked, ok bool) {
+	l := h.options.Identifiers.at(request)
+	if seen.login = l; l != nil && !l.identify(w, r, request, h.room) {
+		return seen, false
 	}
 	if c := h.options.Calls.at(request); c != nil {
-		many, ok = c.count(w, r, request, h.room)
-		return l, many, ok
+		seen.many, ok = c.count(w, r, request, h.room)
+		seen.priced = c.priced != nil
+		return seen, ok
 	}
-	return l, false, true
+	return seen, true
 }
 
 // afterwards says what happens to a request's tokens once it is answered; false if nothing.
-func (h *handler) afterwards(r *headgate.Request, l *login) (then afterwards, pays bool) {
-	then = afterwards{reserve: h.options.Reserve, always: true, login: l, counts: h.countsWhen(r)}
+func (h *handler) afterwards(r *headgate.Request, seen looked) (then afterwards, pays bool) {
+	l := seen.login
+	then = afterwards{reserve: h.options.Reserve, always: true, looked: seen, counts: h.countsWhen(r)}
 	failures := l != nil && l.CountFailures
 	if failures {
 		then.counts = nil // the login says which

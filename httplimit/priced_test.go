@@ -176,3 +176,16 @@ func TestPricedIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestPricesStandWhateverBytesCost: where answers cost their bytes, those of requests with a price cost that, unless the
+// API says another.
+func TestPricesStandWhateverBytesCost(t *testing.T) {
+	status := 200
+	h := limitedPrices(t, &status, func(_ *headgate.Options, o *httplimit.Options) {
+		o.Reserve = &httplimit.Reserve{Field: httplimit.CostField, BytesPerToken: 1}
+	})
+	ask(h, "POST", "/p", "15")
+	if w := ask(h, "POST", "/p", "4"); !strings.Contains(w.Header().Get("RateLimit"), "r=1;") {
+		t.Errorf("after 15 and 4 there are %s, want 1", w.Header().Get("RateLimit"))
+	}
+}

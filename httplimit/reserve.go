@@ -34,8 +34,8 @@ type Reserve struct {
 	Field string
 
 	// BytesPerToken makes the cost that of the response's body, a token for
-	// each BytesPerToken bytes or part of them, one at least. 0 means that
-	// bytes do not count.
+	// each BytesPerToken bytes or part of them, one at least, but for requests that
+	// say themselves what they cost (Priced). 0 means that bytes do not count.
 	BytesPerToken int64
 
 	// Timeout is how long a request may take. Beyond it, its estimate stands.
@@ -119,7 +119,7 @@ func (h *handler) settle(ctx context.Context, then *afterwards, made headgate.Re
 		actual = m.cost
 	case m.tab != nil && (m.wrote || m.tab.bytes != nil):
 		actual = m.tab.cost(whole)
-	case o.BytesPerToken > 0 && !m.hijacked:
+	case o.BytesPerToken > 0 && !m.hijacked && !then.priced:
 		actual = max(1, m.bytes/o.BytesPerToken+min(1, m.bytes%o.BytesPerToken))
 	}
 	if m.tab == nil && (!served || m.brokeOff() && m.cost < 0) {

@@ -25,9 +25,8 @@ func (h *handler) countsWhen(r *headgate.Request) *policy.Statuses {
 type afterwards struct {
 	reserve *Reserve
 	always  bool // not only where a rule that applies counts only some answers
-	login   *login
 	counts  *policy.Statuses
-	many    bool // one answer speaks for several requests: they count, whatever its status
+	looked  // if many, the request counts whatever the status of its answer
 
 	exchange Exchange // of an endpoint that is metered
 	metered  *metered

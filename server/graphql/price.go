@@ -51,13 +51,15 @@ func (p *Pricer) document(query, operation string, variables []byte, tokens int)
 		return Cost{}, refused(body.Syntax,
 			"The document has control characters, or marks that some take for the end of a line.")
 	}
-	if tokens < 1 { // which the parser takes for no limit
-		return Cost{}, refused(body.Many, "The documents have more than %d tokens.", p.options.MaxTokens)
+	// No limit to the parser is none, and a text of many lines takes more memory there than it has bytes.
+	if tokens < 1 || strings.Count(query, "\n")+strings.Count(query, "\r") > tokens {
+		return Cost{}, refused(body.Many, "The documents have more than %d tokens, or lines.", p.options.MaxTokens)
 	}
 	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: query}, tokens)
 	if err != nil {
 		if tokensOf(query, tokens) > tokens {
-			return Cost{}, refused(body.Many, "The documents have more than %d tokens.", p.options.MaxTokens)
+			return Cost{}, refused(body.Many, "The documents have more than %d tokens, or lines.",
+				p.options.MaxTokens)
 		}
 		return Cost{}, refused(body.Syntax, "The document cannot be read: %s", shown(err.Error()))
 	}
@@ -313,11 +315,11 @@ func (w *walk) arguments(f *ast.Field, d *field, on *typ) (own amount, err error
 	own = d.own
 	var seen map[string]bool
 	for i, a := range f.Arguments {
-		weight, ok := d.args[a.Name]
+		of, ok := d.args[a.Name]
 		if !ok {
 			return 0, refused(body.Schema, "%s.%s has no argument %s.", on.name, d.name, shown(a.Name))
 		}
-		own = own.plus(weight)
+		own = own.plus(of.weight)
 		if i == 0 && len(f.Arguments) > 1 {
 			seen = make(map[string]bool, min(len(f.Arguments), len(d.args)+1))
 		}

@@ -45,7 +45,10 @@ type Query {
   node(id: ID!): Node
   search(text: String!, limit: BigInt = 25): [Result!] @cost(weight: 10)
   report: Report
+  nodes(ids: [ID!]!): [Node]!
+  found(ids: [ID!], filter: Filter): PostConnection
 }
+input Filter { ids: [ID!] not: Filter }
 scalar BigInt
 type Mutation @cost(weight: "10") { rename(name: String!): User }
 type Subscription { added: Post }
@@ -111,6 +114,14 @@ func TestDocument(t *testing.T) {
 		{query: `{me{groups{members{name}}}}`, fault: body.Missing},
 		{query: `{me{groups{members(max:2,top:3){name}}}}`, fault: body.Missing},
 		{query: `{me{grid{x}}}`, want: 2 + 100},
+
+		// Lists in arguments.
+		{query: `{nodes(ids:["a" "b"]){id}}`, want: 1 + 10*3},
+		{query: `query($i:[ID!]!){nodes(ids:$i){id}}`, variables: `{"i":[` + strings.Repeat("7,", 29) + `7]}`, want: 1 + 30*3},
+		{query: `query($i:ID!){nodes(ids:[` + strings.Repeat("$i ", 20) + `]){id}}`, variables: `{"i":7}`, want: 1 + 20*3},
+		{query: `query($f:Filter){found(filter:$f){nodes{title} tags{name}}}`,
+			variables: `{"f":{"not":{"ids":[` + strings.Repeat("7,", 29) + `7]}}}`, want: 1 + 1 + 30*3 + 3},
+		{query: `{found(filter:{not:{ids:["` + strings.Repeat(`a" "`, 29) + `"]}}){nodes{title}}}`, want: 2 + 30*3},
 
 		// Weights.
 		{query: `{user(id:1){name}}`, want: 2},

@@ -2,6 +2,7 @@ package graphql_test
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -169,4 +170,46 @@ func TestRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzPrice: what a body with a price holds is what a server finds in it that takes names in any case, the last of two
+// (encoding/json into a struct), and one that takes them to the letter (into a map); what such a document costs alone is
+// what the request does.
+func FuzzPrice(f *testing.F) {
+	for _, text := range []string{
+		`{"query":"{me{name}}"}`, `{"query":"query A($n:Int){users(first:$n){id}}","variables":{"n":7},"operationName":"A"}`,
+		`{"query":"{me{id}}","Query":"{users{id}}"}`, `{"query":"{me{id}}","extensions":` + hashed("{me{id}}") + `}`,
+		`{"qu\u0065ry":"{me{id}}","variables":null}`, `{"query":"{nodes(ids:[1,2]){id}}","variables":{"a":[1]}}`,
+	} {
+		f.Add(text)
+	}
+	p := newPricer(f, graphql.Options{})
+	f.Fuzz(func(t *testing.T, text string) {
+		price := p.Price(httptest.NewRequest("POST", "/graphql", nil), "/graphql", []byte(text))
+		if price.Fault != body.None || strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "[") {
+			return
+		}
+		var loose struct {
+			Query         string
+			OperationName string
+			Variables     json.RawMessage
+		}
+		var strict map[string]json.RawMessage
+		if json.Unmarshal([]byte(text), &loose) != nil || json.Unmarshal([]byte(text), &strict) != nil {
+			t.Fatalf("%q costs %d, and a server cannot read it", text, price.Cost)
+		}
+		var query, operation string
+		_ = json.Unmarshal(strict["query"], &query)
+		_ = json.Unmarshal(strict["operationName"], &operation)
+		if query != loose.Query || operation != loose.OperationName ||
+			string(strict["variables"]) != string(loose.Variables) {
+			t.Fatalf("%q costs %d, and servers find different documents in it", text, price.Cost)
+		}
+		if string(loose.Variables) == "null" {
+			loose.Variables = nil
+		}
+		if c, err := p.Document(query, operation, loose.Variables); err != nil || c.Tokens != price.Cost {
+			t.Fatalf("%q costs %d, and its document %d, %v", text, price.Cost, c.Tokens, err)
+		}
+	})
 }

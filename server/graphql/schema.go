@@ -112,13 +112,19 @@ type field struct {
 	own   amount // each time it is asked for
 	of    *typ
 	lists int // within each other that it returns; 0 is none
-	args  map[string]amount
+	args  map[string]argument
 
 	sizes   []sizing // arguments that say how long
 	one     bool     // of which exactly one must stand there
 	assumed int64    // how long, if none says it
 	fixed   bool     // somebody has said so of this field
 	passes  *sized   // the size is that of lists right beneath, not of this one; nil if it is
+}
+
+// argument is one of a field.
+type argument struct {
+	weight amount
+	lists  bool // it may hold lists, of IDs for one: what a field returns for them may be as many
 }
 
 // sizing is the way to a size: an argument, and fields of what it holds.
@@ -282,7 +288,7 @@ func (c *compiler) fields(t *typ, def *ast.Definition) {
 	for _, d := range def.Fields {
 		name := t.name + "." + d.Name
 		f := &field{name: d.Name, of: c.types[d.Type.Name()], assumed: c.options.ListSize,
-			args: make(map[string]amount, len(d.Arguments))}
+			args: make(map[string]argument, len(d.Arguments))}
 		for of := d.Type; of.Elem != nil; of = of.Elem {
 			f.lists++
 		}
@@ -291,7 +297,12 @@ func (c *compiler) fields(t *typ, def *ast.Definition) {
 			f.own = c.cost(name, cost)
 		}
 		for _, a := range d.Arguments {
-			f.args[a.Name] = c.weight(a.Directives, 0, name+"("+a.Name+")")
+			f.args[a.Name] = argument{c.weight(a.Directives, 0, name+"("+a.Name+")"), c.holdsLists(a.Type)}
+		}
+		for _, a := range f.args {
+			if a.lists && f.lists == 0 && !f.of.leaf {
+				f.passes = allLists
+			}
 		}
 		if directive := d.Directives.ForName("listSize"); directive != nil {
 			c.listSize(f, d, directive, name)
@@ -323,7 +334,7 @@ func (c *compiler) bySizeArguments(f *field, d *ast.FieldDefinition) {
 
 // listSize does what the directive of this name says.
 func (c *compiler) listSize(f *field, d *ast.FieldDefinition, directive *ast.Directive, name string) {
-	f.one = true
+	f.one, f.passes = true, nil
 	for _, a := range directive.Arguments {
 		switch a.Name {
 		case "assumedSize":
@@ -378,6 +389,20 @@ func (c *compiler) reach(t *ast.Type, path []string) (within *ast.Value, ok bool
 	return within, t.Elem == nil && c.schema.Types[t.Name()].Kind == ast.Scalar
 }
 
+// holdsLists reports whether a value of a type may have lists in it; of a scalar that the schema defines nobody knows.
+func (c *compiler) holdsLists(t *ast.Type) bool {
+	if t.Elem != nil {
+		return true
+	}
+	switch def := c.schema.Types[t.Name()]; {
+	case def.Kind == ast.Enum:
+		return false
+	case def.Kind == ast.Scalar:
+		return !def.BuiltIn
+	}
+	return true
+}
+
 // set is one for each choice of names.
 func (c *compiler) set(names []string) *sized {
 	if len(names) == 0 {
@@ -418,8 +443,9 @@ func (c *compiler) abstract(t *typ, def *ast.Definition) {
 				continue
 			}
 			f.own, f.assumed, f.fixed = max(f.own, other.own), max(f.assumed, other.assumed), f.fixed || other.fixed
-			for argument, weight := range f.args {
-				f.args[argument] = max(weight, other.args[argument])
+			for name, a := range f.args {
+				a.weight = max(a.weight, other.args[name].weight)
+				f.args[name] = a
 			}
 			if len(f.sizes) == 0 && f.passes == nil {
 				f.sizes, f.passes, f.one = other.sizes, other.passes, other.one

@@ -1,6 +1,7 @@
 package graphql
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
@@ -81,10 +82,58 @@ func (w *walk) size(f *ast.Field, d *field, on *typ) (int64, error) {
 		return 0, refused(body.Missing, "%s.%s has %d of the arguments that say how long it is, want one: %s.", on.name,
 			d.name, given, d.sizeNames())
 	}
-	if size == 0 {
-		return d.assumed, nil
+	if given > 0 || d.fixed || d.lists == 0 && d.passes == nil {
+		return cmp.Or(size, d.assumed), nil
+	}
+	size = max(size, cmp.Or(size, d.assumed))
+	for _, a := range f.Arguments {
+		if d.args[a.Name].lists {
+			size = max(size, w.longest(a.Value))
+		}
 	}
 	return size, nil
+}
+
+// longest is how many elements the longest list in a value has.
+func (w *walk) longest(v *ast.Value) (n int64) {
+	if v == nil {
+		return 0
+	}
+	if v.Kind == ast.Variable {
+		of := w.variables[v.Raw]
+		return max(longestJSON(of.given, 0), w.longest(of.otherwise))
+	}
+	if v.Kind == ast.ListValue {
+		n = int64(len(v.Children))
+	}
+	for _, child := range v.Children {
+		n = max(n, w.longest(child.Value))
+	}
+	return n
+}
+
+// mostNested is how deep lists are looked for in the values of variables: each level is read again.
+const mostNested = 4
+
+func longestJSON(v []byte, depth int) int64 {
+	if len(v) == 0 || depth == mostNested {
+		return 0
+	}
+	own, within := int64(0), int64(0)
+	look := func(value []byte) body.Fault {
+		within = max(within, longestJSON(value, depth+1))
+		return body.None
+	}
+	switch v[0] { // which was read before, as a part of the variables
+	case '[':
+		_ = body.Elements(v, func(value []byte) body.Fault {
+			own++
+			return look(value)
+		})
+	case '{':
+		_ = body.Members(v, func(_, value []byte) body.Fault { return look(value) })
+	}
+	return max(own, within)
 }
 
 func (d *field) sizeNames() (names string) {

@@ -171,12 +171,23 @@ func (w *twin) field(f placed, from *handed, depth int) *big.Rat {
 			}
 		}
 	}
-	size := int64(0)
+	size, given := int64(0), false
 	for _, path := range paths {
-		size = max(size, w.argument(f, d, strings.Split(path, "."), assumed))
+		n, said := w.argument(f, d, strings.Split(path, "."), assumed)
+		size, given = max(size, n), given || said
 	}
 	if size == 0 {
 		size = assumed
+	}
+	hold := false
+	for _, a := range f.Arguments {
+		if t := d.Arguments.ForName(a.Name).Type; t.Elem != nil || w.schema.Types[t.Name()].Kind == ast.InputObject {
+			hold = true
+			value, _ := w.value(a.Value)
+			if !given && !fixed && (len(beneath) > 0 || directive == nil) {
+				size = max(size, longest(value))
+			}
+		}
 	}
 	lists := 0
 	for t := d.Type; t.Elem != nil; t = t.Elem {
@@ -187,7 +198,7 @@ func (w *twin) field(f placed, from *handed, depth int) *big.Rat {
 	switch {
 	case len(beneath) > 0:
 		down = &handed{size, beneath}
-	case directive == nil && len(paths) > 0 && lists == 0 && of.IsCompositeType():
+	case directive == nil && (hold || len(paths) > 0) && lists == 0 && of.IsCompositeType():
 		down = &handed{size, nil}
 	}
 	inner := new(big.Rat).Add(w.weight(of), w.set(w.expand(f.SelectionSet, of), down, depth+1))
@@ -217,8 +228,26 @@ func listed(d *ast.Directive, name string) (all []string) {
 	return all
 }
 
-// argument is the size at a path, 0 for none.
-func (w *twin) argument(f placed, d *ast.FieldDefinition, path []string, assumed int64) int64 {
+// longest is how many elements the longest list in a value has.
+func longest(v any) (n int64) {
+	switch v := v.(type) {
+	case nullOr:
+		return longest(v.otherwise)
+	case []any:
+		n = int64(len(v))
+		for _, one := range v {
+			n = max(n, longest(one))
+		}
+	case map[string]any:
+		for _, one := range v {
+			n = max(n, longest(one))
+		}
+	}
+	return n
+}
+
+// argument is the size at a path, 0 for none. given says that it is one for certain.
+func (w *twin) argument(f placed, d *ast.FieldDefinition, path []string, assumed int64) (n int64, given bool) {
 	def := d.Arguments.ForName(path[0])
 	var value any
 	var there bool
@@ -226,6 +255,7 @@ func (w *twin) argument(f placed, d *ast.FieldDefinition, path []string, assumed
 		value, there = w.value(a.Value)
 	}
 	n, null := w.at(value, there, def.Type, path[1:])
+	given = n > 0 && !null
 	if (n == 0 || null) && def.DefaultValue != nil {
 		otherwise, _ := w.value(def.DefaultValue)
 		m, _ := w.at(otherwise, true, def.Type, path[1:])
@@ -234,7 +264,7 @@ func (w *twin) argument(f placed, d *ast.FieldDefinition, path []string, assumed
 	if null {
 		n = max(n, assumed)
 	}
-	return n
+	return n, given
 }
 
 // nullOr is a null that some servers take for nothing.
@@ -339,6 +369,8 @@ func (r *writer) field(d *ast.FieldDefinition, depth int) string {
 		switch t := a.Type.Name(); {
 		case slices && one:
 		case r.IntN(3) == 0 && !a.Type.NonNull:
+		case t == "Filter" || a.Type.Elem != nil:
+			args = append(args, a.Name+":"+r.list(a.Type))
 		case t == "Page":
 			args = append(args, "page:"+r.page())
 		case t == "Boolean":
@@ -358,6 +390,24 @@ func (r *writer) field(d *ast.FieldDefinition, depth int) string {
 		text += r.set(of, depth-1)
 	}
 	return text
+}
+
+// list is one of IDs, or a filter with some.
+func (r *writer) list(t *ast.Type) string {
+	ids := strings.Repeat("7 ", r.IntN(40))
+	switch as := "[ID!]"; {
+	case t.Elem == nil && r.IntN(2) == 0:
+		return r.variable("Filter", r.pick("", `={not:{ids:[1 2]}}`), `{"not":{"ids":[`+
+			strings.ReplaceAll(strings.TrimSpace(ids), " ", ",")+`]}}`)
+	case t.Elem == nil:
+		return "{not:{ids:[" + ids + "]}}"
+	case r.IntN(2) == 0:
+		if t.NonNull {
+			as += "!"
+		}
+		return r.variable(as, r.pick("", "=[1 2 3]"), "["+strings.ReplaceAll(strings.TrimSpace(ids), " ", ",")+"]")
+	}
+	return "[" + ids + "]"
 }
 
 func (r *writer) page() string {
