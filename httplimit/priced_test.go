@@ -138,12 +138,13 @@ func TestPricesWhereOnlySomeAnswersCount(t *testing.T) {
 	}
 }
 
-// TestPricesBesideOtherRules: what denies takes nothing anywhere; a rule in shadow, one on requests and one for everybody
-// see the same price.
+// TestPricesBesideOtherRules: what denies takes nothing anywhere; a rule in shadow, one on requests and one for
+// everybody see the same price.
 func TestPricesBesideOtherRules(t *testing.T) {
 	status := 200
 	h := limitedPrices(t, &status, func(o *headgate.Options, _ *httplimit.Options) {
-		o.Rules = []string{"POST /p 20/h", "POST /p 3/h by requests:principal", "* 15/h by ip", "GET /p 1/h", "default 1000/s"}
+		o.Rules = []string{"POST /p 20/h", "POST /p 3/h by requests:principal", "* 15/h by ip", "GET /p 1/h",
+			"default 1000/s"}
 	})
 	for _, step := range []struct {
 		text string
@@ -169,7 +170,8 @@ func TestPricedIsChecked(t *testing.T) {
 	}
 	_, err = httplimit.NewCalls(httplimit.CallOptions{Endpoints: lim.Endpoints(), Priced: []httplimit.Priced{
 		{Endpoint: "POST /p", MaxBytes: 1, ReadTimeout: time.Hour}, {Endpoint: "POST /nowhere", Price: byBody}}})
-	for _, want := range []string{"priced[0] (POST /p): Price is nil", "MaxBytes is 1, want 64", "ReadTimeout is 1h0m0s",
+	for _, want := range []string{"priced[0] (POST /p): Price is nil", "MaxBytes is 1, want 64",
+		"ReadTimeout is 1h0m0s",
 		`priced[1] (POST /nowhere): Endpoint is "POST /nowhere"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("NewCalls says %v, want %q in it", err, want)
@@ -177,8 +179,8 @@ func TestPricedIsChecked(t *testing.T) {
 	}
 }
 
-// TestPricesStandWhateverBytesCost: where answers cost their bytes, those of requests with a price cost that, unless the
-// API says another.
+// TestPricesStandWhateverBytesCost: where answers cost their bytes, those of requests with a price cost that,
+// unless the API says another.
 func TestPricesStandWhateverBytesCost(t *testing.T) {
 	status := 200
 	h := limitedPrices(t, &status, func(_ *headgate.Options, o *httplimit.Options) {

@@ -117,8 +117,10 @@ func TestDocument(t *testing.T) {
 
 		// Lists in arguments.
 		{query: `{nodes(ids:["a" "b"]){id}}`, want: 1 + 10*3},
-		{query: `query($i:[ID!]!){nodes(ids:$i){id}}`, variables: `{"i":[` + strings.Repeat("7,", 29) + `7]}`, want: 1 + 30*3},
-		{query: `query($i:ID!){nodes(ids:[` + strings.Repeat("$i ", 20) + `]){id}}`, variables: `{"i":7}`, want: 1 + 20*3},
+		{query: `query($i:[ID!]!){nodes(ids:$i){id}}`, variables: `{"i":[` + strings.Repeat("7,", 29) + `7]}`,
+			want: 1 + 30*3},
+		{query: `query($i:ID!){nodes(ids:[` + strings.Repeat("$i ", 20) + `]){id}}`, variables: `{"i":7}`,
+			want: 1 + 20*3},
 		{query: `query($f:Filter){found(filter:$f){nodes{title} tags{name}}}`,
 			variables: `{"f":{"not":{"ids":[` + strings.Repeat("7,", 29) + `7]}}}`, want: 1 + 1 + 30*3 + 3},
 		{query: `{found(filter:{not:{ids:["` + strings.Repeat(`a" "`, 29) + `"]}}){nodes{title}}}`, want: 2 + 30*3},

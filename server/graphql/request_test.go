@@ -172,9 +172,9 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// FuzzPrice: what a body with a price holds is what a server finds in it that takes names in any case, the last of two
-// (encoding/json into a struct), and one that takes them to the letter (into a map); what such a document costs alone is
-// what the request does.
+// FuzzPrice: what a body with a price holds is what a server finds in it that takes names in any case, the last
+// of two (encoding/json into a struct), and one that takes them to the letter (into a map); what such a
+// document costs alone is what the request does.
 func FuzzPrice(f *testing.F) {
 	for _, text := range []string{
 		`{"query":"{me{name}}"}`, `{"query":"query A($n:Int){users(first:$n){id}}","variables":{"n":7},"operationName":"A"}`,
