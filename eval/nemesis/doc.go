@@ -22,6 +22,9 @@
 // while they are: never more than may be, of those that are counted as docs/in-flight.md publishes, and all places are
 // there again in the end.
 //
+// In a third of the plans rates follow an API that is slow in turns, as all gateways see it or each alone, and gateways
+// agree by the same network: what is promised stays what it is.
+//
 // What is known at any moment is checked at it: that parts of limits add up to one at most, that the
 // store is not taken for lost too soon; and when all is over that nothing is left of it.
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket/lease"
 	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/bucket/redis"
@@ -25,6 +26,7 @@ type gateway struct {
 
 	slot    int
 	clock   *clock
+	table   *adaptive.Table // nil where rates are what rules say
 	rules   *rules
 	leases  *lease.Store
 	reports *report.Store
@@ -115,7 +117,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 	g.rules = &rules{clock: g.clock}
 
 	local := must(memory.New(memory.Options{MaxBuckets: 1 << 10}))
-	shared := must(redis.New(redis.Options{Server: g.wire}))
+	shared := must(redis.New(redis.Options{Server: g.wire, Now: g.clock.Now}))
 	g.members = must(redis.NewMembers(shared, redis.MembersOptions{Replica: n, TTL: memberTTL, Presumed: p.Replicas}))
 	varied := rand.New(rand.NewPCG(p.Seed, n+1000))
 	vary := func(n int64) int64 {
@@ -137,7 +139,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 		MaxAccounts: remembered,
 		Authority:   must(redis.NewLedger(shared, redis.LedgerOptions{Keep: max(time.Second, 4*p.Interval)})),
 		Interval:    p.Interval, Deadline: p.Deadline,
-		Gather: min(time.Millisecond, p.Interval/4), Replica: n,
+		Gather: min(time.Millisecond, p.Interval/4), Replica: n, Now: g.clock.Now,
 	}))
 	buckets := must(scoped.New(scoped.Options{
 		Local: local, Strict: shared, Leases: g.leases, Free: p.Free, Reports: g.reports, Replicas: g.members.Replicas,
@@ -145,13 +147,21 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 		Began: g.clock.Now(), Deadline: p.Deadline, Vary: vary,
 		Changed: func(one scoped.Server, _ scoped.Status) { w.lost(g, one.Lost) },
 	}))
+	if p.Adaptive != nil {
+		g.table = &adaptive.Table{}
+	}
 	g.load(limits, places, p.Free)
 	g.Limiter = must(headgate.New(headgate.Options{
 		Endpoints: endpoints, Policies: g.rules, Identities: must(identity.New(identity.Options{})), Buckets: buckets,
-		Names: must(key.NewNamer([]byte("a secret of all gateways of a world"))),
+		Names:    must(key.NewNamer([]byte("a secret of all gateways of a world"))),
+		Adaptive: g.table,
 	}))
 	within, cancel := context.WithCancel(context.Background())
 	g.gone = cancel
+	if g.table != nil {
+		notices := must(redis.NewNotices(shared, redis.NoticesOptions{Replica: n}))
+		w.settling.Go(func() { w.follow(within, g, notices) })
+	}
 	go func() {
 		g.members.Run(within, nil)
 		close(g.ended)

@@ -23,7 +23,8 @@ type Plan struct {
 	Crowd    float64        // requests a second of other clients; with them gateways remember a few buckets alone
 	Store    time.Duration  // what the store's clock is ahead of the world's
 	Events   []Event
-	Places   *Places // nil for none
+	Places   *Places   // nil for none
+	Adaptive *Adaptive // nil where rates are what rules say
 }
 
 // A request for /a takes from the first bucket and from the last, one for /b from the second and from the last.
@@ -139,6 +140,9 @@ func (p *Plan) String() string {
 	if p.Places != nil {
 		fmt.Fprintf(&b, "  requests under way: %+v\n", *p.Places)
 	}
+	if p.Adaptive != nil {
+		fmt.Fprintf(&b, "  rates follow the API: %v\n", p.Adaptive)
+	}
 	for _, e := range p.Events {
 		fmt.Fprintf(&b, "  %v\n", e)
 	}
@@ -233,6 +237,7 @@ func Draw(seed uint64) *Plan {
 	if other := rand.New(rand.NewPCG(seed, 7)); other.IntN(3) == 0 { // beside r, so that plans stay what they were
 		p.Crowd = 50 + 250*other.Float64()
 	}
+	p.Adaptive = drawAdaptive(seed)
 	return p
 }
 
