@@ -3,7 +3,9 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -99,9 +101,14 @@ func largest(by map[string][]json.RawMessage, names ...string) (most int64) {
 	return most
 }
 
+// number is one as JSON, or in a string, which servers in Python take for the number that it spells.
 func number(raw json.RawMessage) int64 {
 	var n float64
-	if json.Unmarshal(raw, &n) != nil {
+	var spelled string
+	if json.Unmarshal(raw, &n) != nil && json.Unmarshal(raw, &spelled) == nil {
+		n, _ = strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(spelled), "_", ""), 64)
+	}
+	if math.IsNaN(n) {
 		return 0
 	}
 	return int64(min(max(n, 0), most))
