@@ -466,7 +466,7 @@ func TestAnswerIsTryAndReport(t *testing.T) {
 			after, ok := state.Try(now, &shape, units)
 			var want bucket.Outcome
 			after.Report(&want, now, &shape, units, ok)
-			got := bucket.Outcome{Never: true, Unknown: true, Remaining: 1, RetryAfter: 2, ResetAfter: 3, Wait: 4, Later: 5}
+			got := bucket.Outcome{Never: true, Unknown: true, Remaining: 1, RetryAfter: 2, Wait: 3, Later: 4}
 			if and, is := state.Answer(&got, now, &shape, units); and != after || is != ok || got != want {
 				t.Fatalf("%+v.Answer(%d, %+v, %d) = %+v, %v, %+v, want %+v, %v, %+v", state, now, shape, units, and, is,
 					got, after, ok, want)
