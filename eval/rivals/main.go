@@ -79,6 +79,8 @@ func (p plan) measure(stdout io.Writer) error {
 	switch p.part {
 	case partRules:
 		result, err = p.measureRules()
+	case partSized:
+		result, err = p.measureSized()
 	case partLarge:
 		result, err = measureLarge(p.large)
 	default:
@@ -96,6 +98,7 @@ func (p plan) measure(stdout io.Writer) error {
 // Parts that are no peers.
 const (
 	partRules = "rules"
+	partSized = "sized"
 	partLarge = "large"
 )
 
@@ -103,6 +106,7 @@ const (
 type findings struct {
 	Peers map[string][]Result
 	Rules []Rules
+	Sized Sized
 	Large *Large
 	HTTP  map[string][]float64 // microseconds of each turn, by the name of a middleware, of an answer of two bytes
 	API   map[string][]float64 // the same of one in JSON
@@ -129,6 +133,9 @@ func (p plan) everything(progress io.Writer) (*findings, error) {
 		fmt.Fprintf(progress, "round %d of %d  %-24s %s\n", round+1, p.rounds, "three rules", rules)
 	}
 	var err error
+	if found.Sized, err = child[Sized](p, partSized); err != nil {
+		return nil, err
+	}
 	if found.HTTP, err = p.measureHTTP(twoBytes, progress); err != nil {
 		return nil, err
 	}

@@ -236,6 +236,31 @@ func (p plan) measureRules() (Rules, error) {
 	return r, nil
 }
 
+// Sized is Headgate's heap a live key where the table's options are what they say suffices for one that is never
+// over-subscribed: a quarter more slots than keys, and traces for a quarter of them.
+type Sized struct{ Bytes, Occupancy float64 }
+
+func (p plan) measureSized() (Sized, error) {
+	keys := makeKeys(p.keys)
+	order := rand.New(rand.NewPCG(1, 2)).Perm(keys.len())
+	before, slots := heap(), keys.len()*5/4
+	h, err := peer.OpenHeadgate(memory.Options{MaxBuckets: slots, SketchWidth: slots / 4})
+	if err != nil {
+		return Sized{}, err
+	}
+	decide := h.Worker()
+	for _, i := range order {
+		if !decide(keys.at(i)) {
+			return Sized{}, errDenied
+		}
+	}
+	bytes := float64(heap() - before)
+	runtime.KeepAlive(order) // which was there before
+	stats := h.Store.Stats(h.Now())
+	runtime.KeepAlive(keys)
+	return Sized{Bytes: bytes / float64(stats.Live), Occupancy: float64(stats.Live) / float64(stats.Capacity)}, nil
+}
+
 // Large is a table of many slots, filled to 80 %.
 type Large struct {
 	Slots, Live int

@@ -51,6 +51,9 @@ func TestEveryPartIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	found.Rules, found.Large = []Rules{rules}, &large
+	if found.Sized, err = p.measureSized(); err != nil || found.Sized.Bytes <= 0 || found.Sized.Occupancy <= 0 {
+		t.Fatal(found.Sized, err)
+	}
 
 	text := p.page(found, time.Unix(1_795_176_000, 0))
 	for _, want := range []string{"Measured on 20 November 2026 by `make rivals`", "| go-limiter | yes |",
