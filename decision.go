@@ -126,8 +126,8 @@ type Verdict struct {
 	Principal uint8
 
 	// Unparsable is the rule's second verdict on a request of which nobody knows
-	// whose it is: its identifier could not be read, or its token was not
-	// verified (identity.TokenFlood). It is about the bucket that all such
+	// whose it is: its identifier could not be read, or its credential was not
+	// verified (identity.Rejection.Flood). It is about the bucket that all such
 	// requests share.
 	Unparsable bool
 

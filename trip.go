@@ -402,7 +402,7 @@ func (t *trip) refuseCredential() {
 	switch why := d.Principal.Rejected; {
 	case why.Bad():
 		d.Allowed, d.Reason, d.Wait = false, BadCredential, 0
-	case why == identity.LookupFailed, why == identity.TokenFlood:
+	case why.Unverified():
 		d.Allowed, d.Reason, d.Wait = false, CredentialUnverified, 0
 	}
 }

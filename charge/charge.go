@@ -68,7 +68,7 @@ const (
 	Own Kind = iota
 	// Unreadable is a second bucket of a rule, which all requests share of which
 	// nobody knows whose they are: their identifier could not be read, or their
-	// token was not verified (identity.TokenFlood).
+	// credential was not verified (identity.Rejection.Flood).
 	Unreadable
 	// Earlier is the bucket that the caller had before its project changed its
 	// tier, which goes on counting.
@@ -382,7 +382,7 @@ func (p *Plan) named(kind, name string) (value string, ok bool) {
 // name turns the rules that apply into attempts on named buckets.
 func (pl *Planner) name(p *Plan) {
 	named := len(p.applied)
-	if p.Unparsable || p.caller.Who.Rejected == identity.TokenFlood {
+	if p.Unparsable || p.caller.Who.Rejected.Flood() {
 		p.addUnreadable()
 	}
 	p.grow(len(p.applied))
@@ -480,12 +480,12 @@ func (p *Plan) grow(n int) {
 // addUnreadable makes every rule by identifier apply a second time, to what all
 // requests share whose identifier nobody can read. The address's budget alone
 // would be one more for each address that tries the same account. The same goes
-// for rules by principal where a token was not verified, because its address has
+// for rules by principal where a token or signature was not verified, because its address has
 // sent too many bad ones: it may be a good one, shown from one such address after
 // another.
 func (p *Plan) addUnreadable() {
 	who := p.caller.Who
-	unverified := who.Rejected == identity.TokenFlood && who.Kind == identity.Address
+	unverified := who.Rejected.Flood() && who.Kind == identity.Address
 	for _, a := range p.applied[:len(p.applied):len(p.applied)] {
 		switch p.Set.Terms(a.Rule).Subject {
 		case policy.SubjectIdentifier:

@@ -17,6 +17,9 @@ import (
 const noTarget = "The request target is neither a path that starts with / nor a whole http or https URL, or it was " +
 	"changed on its way."
 
+// wantedSignature is what a signature has to cover and to say (RFC 9421 section 5.1).
+const wantedSignature = `sig=("@authority" "signature-agent";key="sig");created;expires;tag="web-bot-auth"`
+
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, d *headgate.Decision) {
 	if _, message := r.Body.(*replay); !message && h.options.Refuse == nil && refusal.Alone(d) {
 		h.refuseAlone(w, r, d)
@@ -32,8 +35,11 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, target string, 
 			break
 		}
 		challenge := `Bearer error="invalid_token"`
-		if d.Principal.Rejected.Unproven() {
+		switch why := d.Principal.Rejected; {
+		case why.Unproven():
 			challenge = `DPoP error="invalid_dpop_proof"` // RFC 9449 section 7.1
+		case why.Signature():
+			header.Set("Accept-Signature", wantedSignature)
 		}
 		header.Set("WWW-Authenticate", challenge)
 	case headgate.InvalidTarget:

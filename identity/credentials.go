@@ -32,8 +32,8 @@ const (
 	// AllCredentials: the request spends the budget of each.
 	AllCredentials Choice = iota
 
-	// FirstCredentials: of tokens, API keys and client certificates only the
-	// first kind that is there. Whoever has several then chooses, by leaving
+	// FirstCredentials: of tokens, API keys, client certificates and signatures of
+	// agents only the first kind that is there. Whoever has several then chooses, by leaving
 	// some out, whose budget is spent. Right where the API reads them in the
 	// same order, and where a certificate or key is shared by many callers who
 	// have tokens of their own.
@@ -180,7 +180,7 @@ func (p *Principal) is(q *Principal) bool {
 // of a request that has one of the other kind as well.
 func (k Kind) before(other Kind) bool { return kindOrder[k] < kindOrder[other] }
 
-var kindOrder = [...]uint8{LoggedIn: 0, Token: 1, APIKey: 2, Certificate: 3, Address: 4}
+var kindOrder = [Kinds]uint8{LoggedIn: 0, Token: 1, APIKey: 2, Certificate: 3, SignedAgent: 4, Address: 5}
 
 // collect gathers what the request presents, each line as a whole.
 func (r *Resolver) collect(e *Evidence, found *credentials) {

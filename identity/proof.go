@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 )
 
@@ -48,8 +49,10 @@ type ProofVerifier interface{ VerifyProof(p *Proof) Rejection }
 // Proven remembers what was accepted of one request and is good once, for doors that ask about a request more than
 // once, as about the messages of a WebSocket. It may be used concurrently. The zero value is ready.
 type Proven struct {
-	mu           sync.Mutex
-	token, proof string // guarded by mu
+	mu           sync.Mutex // guards what follows
+	token, proof string
+	signed       []string // the lines of signatureField
+	by           Signers
 }
 
 // Format shows nothing, whatever the verb.
@@ -72,11 +75,31 @@ func (p *Proven) add(token, proof string) {
 	}
 }
 
+// signers returns what was found out of the signatures of the request, if somebody has asked.
+func (p *Proven) signers(lines []string) (by Signers, known bool) {
+	if p == nil {
+		return by, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.by, p.signed != nil && slices.Equal(p.signed, lines)
+}
+
+func (p *Proven) addSigners(lines []string, by Signers) {
+	if p != nil && len(by.Agents) > 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.signed, p.by = lines, by
+	}
+}
+
 const proofField = "Dpop" // as http.Header keeps it
 
 // NeedsProven reports whether the header of a request, with names as http.Header has them, shows what is good once.
 // Doors that ask about it again give Evidence.Proven then.
-func NeedsProven(header map[string][]string) bool { return len(header[proofField]) > 0 }
+func NeedsProven(header map[string][]string) bool {
+	return len(header[proofField]) > 0 || len(header[signatureField]) > 0
+}
 
 // prove checks that a verified token may be used in this request.
 func (r *Resolver) prove(e *Evidence, text string, claims *Claims, p *Principal) Rejection {

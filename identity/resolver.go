@@ -36,7 +36,7 @@ type Evidence struct {
 	Certificate *x509.Certificate
 
 	// Method is the request method, and Target the raw request target, for
-	// Options.KeySources.Query and Options.Proofs. May be empty.
+	// Options.KeySources.Query, Options.Proofs and Options.Agents. May be empty.
 	Method, Target string
 
 	// Reading is how targets are read, for Options.Proofs. Without, they are the
@@ -168,6 +168,10 @@ type Options struct {
 	// BoundOnly has tokens that are bound to no key ignored. It needs Proofs.
 	BoundOnly bool
 
+	// Agents verifies what agents have signed; nil means that signatures are not looked at. Failures are counted as
+	// TokenFailures says, apart from those of tokens.
+	Agents AgentVerifier
+
 	// CertificateName says which name of Evidence.Certificate is the principal,
 	// and CertificateProject which one the project. By default certificates
 	// are not used. A valid token or API key goes before the certificate: see
@@ -224,6 +228,8 @@ type Resolver struct {
 	boundOnly     bool
 	unproven      *failures          // of proofs; apart, as only who has a valid token can cause them
 	certificates  *certificateReader // nil if they are not used
+	agents        AgentVerifier      // nil if signatures are not looked at
+	unsigned      *failures          // of signatures
 	now           func() time.Time
 	choice        Choice
 	anyScope      bool // keys are taken whatever their scopes
@@ -347,7 +353,7 @@ func (r *Resolver) Resolve(ctx context.Context, e Evidence) Principal {
 
 // ResolveAll is Resolve for requests that may have several valid credentials. It writes first, whatever stands there:
 // the user, if the program says one; else the subject of a token, else the holder of an API key, else that of
-// the client certificate, else the address. others are those of the remaining
+// the client certificate, else the agent that has signed, else the address. others are those of the remaining
 // valid credentials, in the same order, MaxCredentials at most; under
 // FirstCredentials only those of first's kind. They are written to room, which
 // grows if it is too small.
@@ -370,6 +376,9 @@ func (r *Resolver) ResolveAll(ctx context.Context, e *Evidence, first *Principal
 	}
 	if e.Certificate != nil && r.certificates != nil && p.Rejected != TooManyCredentials {
 		others = r.addCertificate(e.Certificate, p, others)
+	}
+	if r.agents != nil && e.Header != nil && p.Rejected != TooManyCredentials {
+		others = r.addAgents(e, p, others)
 	}
 	if r.choice == FirstCredentials {
 		if p.Kind.before(APIKey) {
@@ -414,7 +423,7 @@ func (r *Resolver) reject(p *Principal, why Rejection) {
 		return
 	}
 	r.rejected[why].Add(1)
-	if p.Rejected == NotRejected || why == LookupFailed || why == TokenFlood && p.Rejected != LookupFailed {
+	if p.Rejected == NotRejected || why.doubt() > p.Rejected.doubt() {
 		p.Rejected = why
 	}
 }

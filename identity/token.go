@@ -126,23 +126,24 @@ func checkTokens(o Options) (faults []error) {
 	return faults
 }
 
-// prepareTokens makes what tokens and certificates need, after checkTokens.
+// prepareTokens makes what tokens, certificates and signatures need, after checkTokens.
 func (r *Resolver) prepareTokens(o Options) (err error) {
 	if o.CertificateName != NoCertificateName {
 		r.certificates = newCertificateReader(o.CertificateName, o.CertificateProject)
 	}
+	now := r.now()
+	counts := func(on bool) *failures {
+		if !on || o.TokenFailures < 0 {
+			return nil
+		}
+		return newFailures(orDefault(o.TokenFailures, defaultTokenFailures),
+			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond), r.nat64, now)
+	}
+	r.agents, r.unsigned = o.Agents, counts(o.Agents != nil)
 	if o.Tokens == nil {
 		return nil
 	}
-	now := r.now()
-	if o.TokenFailures >= 0 {
-		burst, perSecond := orDefault(o.TokenFailures, defaultTokenFailures),
-			orDefault(o.TokenFailuresPerSecond, defaultTokenFailuresPerSecond)
-		r.failures = newFailures(burst, perSecond, r.nat64, now)
-		if o.Proofs != nil {
-			r.unproven = newFailures(burst, perSecond, r.nat64, now)
-		}
-	}
+	r.failures, r.unproven = counts(true), counts(o.Proofs != nil)
 	r.proofs, r.boundOnly = o.Proofs, o.BoundOnly
 	if o.TokenCache >= 0 {
 		r.cache, err = newTokenCache(orDefault(o.TokenCache, defaultTokenCache),

@@ -69,6 +69,8 @@ func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 			"certificate shipping of project acme", 10},
 		"a token of the same name": {inspect.Query{Token: "billing", Project: "acme"},
 			"token billing of project acme", 10},
+		"an agent of that name": {inspect.Query{SignedAgent: "7", Project: "acme"},
+			"signed agent 7 of project acme", 10},
 		"a certificate of no project": {inspect.Query{Certificate: "billing"}, "certificate billing", 10},
 	} {
 		c.query.Endpoint = "GET /a"
@@ -79,10 +81,11 @@ func TestBucketsOfCertificatesAndTokensHaveNames(t *testing.T) {
 		}
 	}
 	for _, q := range []inspect.Query{{Certificate: "a", Token: "b"}, {Certificate: "a", KeyID: "k_1"},
-		{Token: "a", KeyID: "k_1"}, {User: "a", Token: "a"}} {
+		{Token: "a", KeyID: "k_1"}, {User: "a", Token: "a"},
+		{SignedAgent: "a", KeyID: "k_1"}} {
 		q.Endpoint = "GET /a"
 		if _, err := b.Inspect(context.Background(), q); err == nil ||
-			!strings.Contains(err.Error(), "want one: a key, a certificate, a token's subject or a user") {
+			!strings.Contains(err.Error(), "want one: a key, a certificate, a token's subject, a user or an agent") {
 			t.Errorf("Inspect(%+v) = %v, want an error about several principals", q, err)
 		}
 	}

@@ -39,13 +39,14 @@ type Query struct {
 	Tier    string
 	Address netip.Addr
 
-	// Certificate, Token and User are the name of a client certificate, the subject
-	// of a bearer token and the ID of an identity.User, as Principal.ID has them;
-	// with the Project and Tier that came with them, if any did. At most one of
-	// KeyID and these.
+	// Certificate, Token, User and SignedAgent are the name of a client certificate, the
+	// subject of a bearer token, the ID of an identity.User and that of an identity.Agent,
+	// as Principal.ID has them; with the Project and Tier that came with them, if any did.
+	// At most one of KeyID and these.
 	Certificate string
 	Token       string
 	User        string
+	SignedAgent string
 
 	// Identifier is Request.Identifier.
 	Identifier string
@@ -263,14 +264,14 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 	knows knowledge, err error) {
 	knows.identifier = q.Identifier != ""
 	evidence, names := q.Peer.IsValid() || q.Header != nil, q.KeyID != "" || q.Certificate != "" || q.Token != "" ||
-		q.User != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
+		q.User != "" || q.SignedAgent != "" || q.Project != "" || q.Tier != "" || q.Address.IsValid()
 	switch {
 	case evidence && names:
 		return who, knows,
 			wrongQuery("the query has both evidence and names, want one of both: a peer and headers, or a key, " +
 				"certificate, token, project or address")
 	case evidence:
-		shown := identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at}
+		shown := identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at, Look: true}
 		others := from.ResolveAll(ctx, &shown, &who, nil)
 		if len(others) > 0 {
 			return who, knows,
@@ -292,14 +293,15 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 	}
 	for kind, id := range map[identity.Kind]string{
 		identity.APIKey: q.KeyID, identity.Certificate: q.Certificate, identity.Token: q.Token,
-		identity.LoggedIn: q.User,
+		identity.LoggedIn: q.User, identity.SignedAgent: q.SignedAgent,
 	} {
 		switch {
 		case id == "":
 		case knows.principal:
 			return who, knows,
 				wrongQuery(
-					"the query names several principals, want one: a key, a certificate, a token's subject or a user")
+					"the query names several principals, want one: a key, a certificate, a token's subject, a " +
+						"user or an agent")
 		default:
 			who.Kind, who.ID, knows.principal = kind, id, true
 		}

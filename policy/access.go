@@ -26,7 +26,7 @@ import (
 // A request that a block holds for is refused, whatever else says allow.
 
 // callerKinds are the kinds of identity.Principal that Rule.Only can name.
-var callerKinds = []string{"api_key", "token", "certificate", "user"}
+var callerKinds = []string{"api_key", "token", "certificate", "user", "signed_agent"}
 
 const onlyNetwork = "ip" // the kind of Rule.Only that is an address or a network
 
@@ -62,7 +62,7 @@ func (r *Rule) SetSubject(written string) error {
 		}
 		return nil
 	}
-	wrong.Want += `; or, to allow or block, one network or caller: "ip:192.0.2.0/24", "api_key:ID", "token:ID", "certificate:ID" or "user:ID"`
+	wrong.Want += `; or, to allow or block, one network or caller: "ip:192.0.2.0/24", "api_key:ID", "token:ID", "certificate:ID", "user:ID" or "signed_agent:ID"`
 	switch {
 	case kind == onlyNetwork:
 		network, err := parseNetwork(value)

@@ -18,18 +18,22 @@ import (
 // everybody's limits, as if they had no tier.
 func (c *review) checkTiers() {
 	s := c.set
-	if len(c.doc.Projects)+len(c.o.ScoreTiers) == 0 || len(c.problems.list.Errors()) > 0 {
+	if len(c.doc.Projects)+len(c.o.ScoreTiers)+len(c.o.AgentTiers) == 0 || len(c.problems.list.Errors()) > 0 {
 		return // a rule with an error may be the one that names the tier
 	}
 	ruled := c.ruledTiers()
-	for _, tier := range c.o.ScoreTiers {
-		n, classed := s.tiers.find(tier), c.o.ClassesBy.Tiers[tier] != Unclassed
-		if (n == 0 || !ruled[n]) && !classed {
-			c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: "anomalies.tiers",
-				Field: "tier", Value: text(named(tier)),
-				Want: "a tier that a rule names; without one nothing follows from the score"}, "")
+	configured := func(tiers []string, where, otherwise string) {
+		for _, tier := range tiers {
+			n, classed := s.tiers.find(tier), c.o.ClassesBy.Tiers[tier] != Unclassed
+			if (n == 0 || !ruled[n]) && !classed {
+				c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: where,
+					Field: "tier", Value: text(named(tier)),
+					Want: "a tier that a rule names; without one " + otherwise}, "")
+			}
 		}
 	}
+	configured(c.o.ScoreTiers, "anomalies.tiers", "nothing follows from the score")
+	configured(c.o.AgentTiers, "signed_agents", "its agents have everybody's limits")
 	first := map[uint32]string{} // of the projects of a tier that no rule names
 	for n := range s.byProject {
 		if tier := s.byProject[n].tier; tier != 0 && !ruled[tier] {
@@ -95,7 +99,7 @@ func (c *advice) memberTiers() []bool {
 	for n := range c.set.byProject {
 		members[c.set.byProject[n].tier] = true // 0 is no tier
 	}
-	for _, tier := range c.o.ScoreTiers {
+	for _, tier := range slices.Concat(c.o.ScoreTiers, c.o.AgentTiers) {
 		members[c.set.tiers.find(tier)] = true
 	}
 	return members

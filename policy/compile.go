@@ -60,6 +60,9 @@ type CompileOptions struct {
 	// (ResolveTier). One that no rule names is reported.
 	ScoreTiers []string
 
+	// AgentTiers are the tiers of agents that are known by their signatures. One that no rule names is reported.
+	AgentTiers []string
+
 	// Shared says that the process shares a store of buckets with its like. Without
 	// one, rules of scope strict, lease and sync compile with a warning: they count as
 	// local ones.

@@ -43,6 +43,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			"kube":            {},
 			"once":            {},
 			"token":           {"once"},
+			"agents":          {"once", "token"},
 			"trace":           {},
 			"usage":           {},
 			"warnings":        {},
@@ -71,12 +72,12 @@ func TestImportsPointOneWay(t *testing.T) {
 			"replay":    {},
 
 			// The process, and commands.
-			"daemon": {"activity", "admin", "advisories", "balancer", "config", "database", "decisionlog", "descriptor",
-				"developers", "engine", "envoy", "fleet", "graphql", "group", "hold", "kube", "metrics", "openapi",
-				"quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
+			"daemon": {"activity", "admin", "advisories", "agents", "balancer", "config", "database", "decisionlog",
+				"descriptor", "developers", "engine", "envoy", "fleet", "graphql", "group", "hold", "kube", "metrics",
+				"openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage", "warnings"},
 			"demo": {"config", "daemon", "database", "record"},
-			"doctor": {"advisories", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds", "lint",
-				"quota", "record", "redis", "token"},
+			"doctor": {"advisories", "agents", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds",
+				"lint", "quota", "record", "redis", "token"},
 			"cmd/headgate": {
 				"activity", "admin", "attack", "client", "collector", "config", "convert", "daemon", "database", "demo",
 				"descriptor", "developers",
@@ -86,6 +87,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			},
 		},
 		Foreign: map[string][]string{
+			"agents":   {"github.com/dunglas/httpsfv"},
 			"balancer": {"github.com/pires/go-proxyproto"},
 			"cmd/headgate": {"github.com/mattn/go-isatty", "github.com/spf13/cobra", "github.com/spf13/cobra/doc",
 				"github.com/spf13/pflag", "golang.org/x/crypto/x509roots/fallback", "golang.org/x/sys/unix"},

@@ -23,6 +23,7 @@ const (
 	ActivityCallersKindAddress     ActivityCallersKind = "address"
 	ActivityCallersKindApiKey      ActivityCallersKind = "api_key"
 	ActivityCallersKindCertificate ActivityCallersKind = "certificate"
+	ActivityCallersKindSignedAgent ActivityCallersKind = "signed_agent"
 	ActivityCallersKindToken       ActivityCallersKind = "token"
 	ActivityCallersKindUser        ActivityCallersKind = "user"
 )
@@ -35,6 +36,8 @@ func (e ActivityCallersKind) Valid() bool {
 	case ActivityCallersKindApiKey:
 		return true
 	case ActivityCallersKindCertificate:
+		return true
+	case ActivityCallersKindSignedAgent:
 		return true
 	case ActivityCallersKindToken:
 		return true
@@ -50,6 +53,7 @@ const (
 	AnomaliesCallersKindAddress     AnomaliesCallersKind = "address"
 	AnomaliesCallersKindApiKey      AnomaliesCallersKind = "api_key"
 	AnomaliesCallersKindCertificate AnomaliesCallersKind = "certificate"
+	AnomaliesCallersKindSignedAgent AnomaliesCallersKind = "signed_agent"
 	AnomaliesCallersKindToken       AnomaliesCallersKind = "token"
 	AnomaliesCallersKindUser        AnomaliesCallersKind = "user"
 )
@@ -62,6 +66,8 @@ func (e AnomaliesCallersKind) Valid() bool {
 	case AnomaliesCallersKindApiKey:
 		return true
 	case AnomaliesCallersKindCertificate:
+		return true
+	case AnomaliesCallersKindSignedAgent:
 		return true
 	case AnomaliesCallersKindToken:
 		return true
@@ -578,6 +584,7 @@ const (
 	TriedResultWorstKindAddress     TriedResultWorstKind = "address"
 	TriedResultWorstKindApiKey      TriedResultWorstKind = "api_key"
 	TriedResultWorstKindCertificate TriedResultWorstKind = "certificate"
+	TriedResultWorstKindSignedAgent TriedResultWorstKind = "signed_agent"
 	TriedResultWorstKindToken       TriedResultWorstKind = "token"
 	TriedResultWorstKindUser        TriedResultWorstKind = "user"
 )
@@ -590,6 +597,8 @@ func (e TriedResultWorstKind) Valid() bool {
 	case TriedResultWorstKindApiKey:
 		return true
 	case TriedResultWorstKindCertificate:
+		return true
+	case TriedResultWorstKindSignedAgent:
 		return true
 	case TriedResultWorstKindToken:
 		return true
@@ -605,6 +614,7 @@ const (
 	UsageRowsKindApiKey      UsageRowsKind = "api_key"
 	UsageRowsKindCertificate UsageRowsKind = "certificate"
 	UsageRowsKindOthers      UsageRowsKind = "others"
+	UsageRowsKindSignedAgent UsageRowsKind = "signed_agent"
 	UsageRowsKindToken       UsageRowsKind = "token"
 	UsageRowsKindUser        UsageRowsKind = "user"
 )
@@ -617,6 +627,8 @@ func (e UsageRowsKind) Valid() bool {
 	case UsageRowsKindCertificate:
 		return true
 	case UsageRowsKindOthers:
+		return true
+	case UsageRowsKindSignedAgent:
 		return true
 	case UsageRowsKindToken:
 		return true
@@ -924,6 +936,9 @@ type BucketRequest struct {
 	Peer    *string `json:"peer,omitempty"`
 	Project *string `json:"project,omitempty"`
 
+	// SignedAgent Name of an agent that signs its requests.
+	SignedAgent *string `json:"signed_agent,omitempty"`
+
 	// Subject Whose requests share a bucket.
 	Subject *Subject `json:"subject,omitempty"`
 	Tier    *string  `json:"tier,omitempty"`
@@ -1018,7 +1033,10 @@ type BudgetRequest struct {
 	// Peer Address a request comes from.
 	Peer    *string `json:"peer,omitempty"`
 	Project *string `json:"project,omitempty"`
-	Tier    *string `json:"tier,omitempty"`
+
+	// SignedAgent Name of an agent that signs its requests.
+	SignedAgent *string `json:"signed_agent,omitempty"`
+	Tier        *string `json:"tier,omitempty"`
 
 	// Token Subject of a bearer token.
 	Token *string `json:"token,omitempty"`
@@ -2370,8 +2388,11 @@ type GetBucketsParams struct {
 	Token *string `form:"token,omitempty" json:"token,omitempty"`
 
 	// User ID of a user whom a program has logged in.
-	User       *string `form:"user,omitempty" json:"user,omitempty"`
-	Identifier *string `form:"identifier,omitempty" json:"identifier,omitempty"`
+	User *string `form:"user,omitempty" json:"user,omitempty"`
+
+	// SignedAgent Name of an agent that signs its requests.
+	SignedAgent *string `form:"signed_agent,omitempty" json:"signed_agent,omitempty"`
+	Identifier  *string `form:"identifier,omitempty" json:"identifier,omitempty"`
 
 	// Of A value of a path parameter or a claim that a rule counts by, such as path:customer=42.
 	Of *[]string `form:"of,omitempty" json:"of,omitempty"`
@@ -5378,6 +5399,18 @@ func NewGetBucketsRequest(server string, params *GetBucketsParams) (*http.Reques
 		if params.User != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", *params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.SignedAgent != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "signed_agent", *params.SignedAgent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -37,9 +37,10 @@ type BucketRequest struct {
 	Tier    string `json:"tier,omitempty"`
 	Address string `json:"address,omitempty"`
 
-	Certificate string `json:"certificate,omitempty"` // name of a client certificate
-	Token       string `json:"token,omitempty"`       // subject of a bearer token
-	User        string `json:"user,omitempty"`        // ID of one whom a program has logged in
+	Certificate string `json:"certificate,omitempty"`  // name of a client certificate
+	Token       string `json:"token,omitempty"`        // subject of a bearer token
+	User        string `json:"user,omitempty"`         // ID of one whom a program has logged in
+	SignedAgent string `json:"signed_agent,omitempty"` // name of an agent that signs its requests
 
 	Identifier string `json:"identifier,omitempty"`
 
@@ -69,7 +70,7 @@ type BucketChange struct {
 func (b *BucketRequest) Query() (inspect.Query, error) {
 	q := inspect.Query{
 		Endpoint: b.Endpoint, KeyID: b.Key, Project: b.Project, Tier: b.Tier, Identifier: b.Identifier,
-		Certificate: b.Certificate, Token: b.Token, User: b.User, Unparsable: b.Unparsable,
+		Certificate: b.Certificate, Token: b.Token, User: b.User, SignedAgent: b.SignedAgent, Unparsable: b.Unparsable,
 	}
 	var errs []error
 	address := func(field, text string, into *netip.Addr) {
@@ -263,7 +264,7 @@ func bucketInQuery(r *http.Request) BucketRequest {
 		Project: query.Get("project"),
 		Tier:    query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
 		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"),
-		Of: OfValues(query["of"]),
+		SignedAgent: query.Get("signed_agent"), Of: OfValues(query["of"]),
 	}
 }
 

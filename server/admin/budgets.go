@@ -19,6 +19,7 @@ type BudgetRequest struct {
 	Certificate string   `json:"certificate,omitempty"`
 	Token       string   `json:"token,omitempty"`
 	User        string   `json:"user,omitempty"`
+	SignedAgent string   `json:"signed_agent,omitempty"`
 }
 
 // budgets answers every rule that applies to a caller.
@@ -30,6 +31,7 @@ func (d *Door) budgets(w http.ResponseWriter, r *http.Request) {
 		q, err = d.query(r.Context(), &BucketRequest{
 			Endpoint: b.Endpoint, Peer: b.Peer, Header: b.Header, Key: b.Key, Project: b.Project, Tier: b.Tier,
 			Address: b.Address, Certificate: b.Certificate, Token: b.Token, User: b.User,
+			SignedAgent: b.SignedAgent,
 		})
 	}
 	if err != nil {

@@ -192,7 +192,7 @@ var operations = []operation{
 
 	{id: "getBuckets", method: "GET", path: "/v1/buckets", access: readers, serve: (*Door).getBuckets,
 		query: []string{"endpoint", "subject", "key", "project", "tier", "address", "certificate", "token", "user",
-			"identifier", "of…"},
+			"signed_agent", "identifier", "of…"},
 		hint: "POST /v1/buckets/inspect takes a request's peer and headers"},
 	{id: "inspectBuckets", method: "POST", path: "/v1/buckets/inspect", access: readers, serve: (*Door).inspectBuckets},
 	{

@@ -254,6 +254,9 @@ type Config struct {
 	// Tokens says which bearer tokens are believed. Default none.
 	Tokens Tokens `yaml:"tokens"`
 
+	// SignedAgents says which agents are known by the signatures of their requests. Default none.
+	SignedAgents SignedAgents `yaml:"signed_agents"`
+
 	// Engine is what reads requests over HTTP/1.1: net/http (default), which is Go's, or fast, which reads
 	// plain ones itself at less cost and leaves all others to net/http. auto is what is recommended.
 	Engine string `yaml:"engine"`
@@ -365,6 +368,7 @@ func Default() Config {
 		Engine:          "net/http",
 		Clients:         defaultClients(),
 		Tokens:          defaultTokens(),
+		SignedAgents:    defaultSignedAgents(),
 		TLS:             defaultTLS(),
 		AdminAccess:     defaultAdminAccess(),
 		Settle:          Settle{Timeout: 5 * time.Minute, MaxOutstanding: 1 << 16},
@@ -497,6 +501,7 @@ func (c *Config) check(check *checker) {
 	check.byteCounts(c)
 	check.graphQL(c)
 	check.tokens(c.Tokens)
+	check.signedAgents(c.SignedAgents)
 	check.origins(c)
 	check.tls(c.TLS)
 	check.developers(c.Developers, c.Usage)

@@ -13,7 +13,7 @@ var reloadable = []string{
 	"endpoint", "burst_percent",
 	"unknown", "no_rule", "bad_credentials", "credentials", "max_wait", "max_waiters",
 	"api_keys.header", "api_keys.bearer", "api_keys.query", "api_keys.strip", "api_keys.prefixes", "api_keys.imported",
-	"tokens", "origins", "tls", "decisions.tls",
+	"tokens", "origins", "signed_agents", "tls", "decisions.tls",
 	"trusted_proxies", "forwarded_header", "client_address", "ipv4_prefix", "ipv6_prefix", "nat64_prefixes",
 	"region_files", "proxy_protocol",
 	"clients.max_connections", "clients.max_connections_per_address", "clients.max_requests_per_address",

@@ -101,6 +101,10 @@ func (c *checker) tokens(t Tokens) {
 	if err := token.CheckProofAlgorithms(t.DPoPAlgorithms); err != nil {
 		c.errs = append(c.errs, fmt.Errorf("tokens.dpop_algorithms %w", err))
 	}
+	if t.Failures != -1 && (t.Failures < 1 || t.Failures > 1<<20) { // of signatures of agents as well
+		c.wrong("tokens.failures", fmt.Sprint(t.Failures), fmt.Sprintf("1 to %d, or -1 for no bound", 1<<20))
+	}
+	c.between("tokens.failures_per_second", int64(t.FailuresPerSecond), 1, 1<<20)
 	if !t.On() {
 		if t.DPoP != "off" {
 			c.wrong("tokens.dpop", t.DPoP, "off, or where the keys of tokens come from: tokens.jwks_url, "+
@@ -153,10 +157,6 @@ func (c *checker) tokens(t Tokens) {
 	if t.CacheSize != -1 && (t.CacheSize < 1 || t.CacheSize > 1<<22) {
 		c.wrong("tokens.cache_size", fmt.Sprint(t.CacheSize), fmt.Sprintf("1 to %d, or -1 for none", 1<<22))
 	}
-	if t.Failures != -1 && (t.Failures < 1 || t.Failures > 1<<20) {
-		c.wrong("tokens.failures", fmt.Sprint(t.Failures), fmt.Sprintf("1 to %d, or -1 for no bound", 1<<20))
-	}
-	c.between("tokens.failures_per_second", int64(t.FailuresPerSecond), 1, 1<<20)
 }
 
 // maxOrigins bounds what a signature may be tried for.
@@ -171,9 +171,15 @@ func (c *checker) origins(conf *Config) {
 	if len(conf.Origins) > maxOrigins {
 		c.wrong("origins", fmt.Sprint(len(conf.Origins), " of them"), fmt.Sprint("at most ", maxOrigins))
 	}
-	if conf.Tokens.DPoP != "off" && len(conf.Origins) == 0 {
-		c.wrong("origins", "", "the URLs under which clients know this API, such as https://api.example: proofs say "+
-			"which one they are for (tokens.dpop)")
+	if len(conf.Origins) > 0 {
+		return
+	}
+	const want = "the URLs under which clients know this API, such as https://api.example: "
+	if conf.Tokens.DPoP != "off" {
+		c.wrong("origins", "", want+"proofs say which one they are for (tokens.dpop)")
+	}
+	if conf.SignedAgents.On() {
+		c.wrong("origins", "", want+"signatures say which one they are for (signed_agents)")
 	}
 }
 

@@ -377,6 +377,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.pressure.run(background) })
 	refreshing.Go(func() { d.parts.regions.run(background) })
 	refreshing.Go(func() { d.parts.tokens.run(background, func(ctx context.Context, t *tokens) { t.source.Run(ctx) }) })
+	refreshing.Go(func() { d.parts.agents.run(background, func(ctx context.Context, a *signedAgents) { a.run(ctx) }) })
 	refreshing.Go(func() { d.parts.descriptors.run(background) })
 	refreshing.Go(func() { d.parts.tls.run(background) })
 	refreshing.Go(func() { d.parts.askTLS.run(background) })

@@ -37,6 +37,7 @@ type parts struct {
 	rules    *policy.Cache
 	keys     *keyring
 	tokens   *part[tokens]
+	agents   *part[signedAgents]
 	tls      *tlsFiles // nil without
 	askTLS   *tlsFiles // of those who ask; nil without
 	apiKeys  *apiKeys  // nil if no key can be recognised
@@ -93,6 +94,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		names:     activity.NewNames(),
 		hook:      warnings.NewHook(warnings.HookOptions{}),
 		tokens:    newPart[tokens](),
+		agents:    newPart[signedAgents](),
 		decisions: newPart[written](),
 		traces:    newPart[trace.Tracer](),
 	}
@@ -149,6 +151,10 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		p.log.Error("no keys of bearer tokens could be fetched: until they can, tokens are ignored", "error", away)
 	}
 	p.tokens.put(l.tokens)
+	if l.agents, err = startAgents(ctx, &c, nil, o.Log); err != nil {
+		return nil, err
+	}
+	p.agents.put(l.agents)
 	if !o.readOnly || p.keys.len() > 0 { // else nobody has a key, so no secret is needed
 		if p.apiKeys, err = newAPIKeys(c, p.database, p.keys, o.Log); err != nil {
 			return nil, err
@@ -259,6 +265,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Balancer:     balancerStats(o.balancer),
 		Holds:        o.holds,
 		Tokens:       p.tokenStats,
+		Agents:       p.agentStats,
 		TLS:          p.tls.status(),
 		AdminTokens:  p.adminTokens.status(),
 		Fleet:        p.told(),
@@ -274,7 +281,10 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		Adaptive:     p.adaptiveStats,
 	})
 	options := l.limiterOptions()
-	options.NamedTiers = func() bool { return p.loaded.Load().conf.Tokens.TierClaim != "" || p.keys.tiers.Load() }
+	options.NamedTiers = func() bool {
+		conf := &p.loaded.Load().conf
+		return conf.Tokens.TierClaim != "" || conf.SignedAgents.InProjects() || p.keys.tiers.Load()
+	}
 	options.Endpoints, options.Policies, options.Buckets, options.Names = l.registry.Table, p.rules, shared, cmp.Or(
 		p.shared.naming(),
 		p.gossip.naming(),
@@ -369,8 +379,8 @@ func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile po
 	return nil
 }
 
-// resolver tells callers apart as c says, by the keys of p and by t.
-func (p *parts) resolver(c config.Config, t *tokens) (*identity.Resolver, error) {
+// resolver tells callers apart as c says, by the keys of p, by t and by a.
+func (p *parts) resolver(c config.Config, t *tokens, a *signedAgents) (*identity.Resolver, error) {
 	who, err := addressOptions(c)
 	if err != nil {
 		return nil, err
@@ -380,6 +390,9 @@ func (p *parts) resolver(c config.Config, t *tokens) (*identity.Resolver, error)
 		who.Credentials = identity.FirstCredentials
 	}
 	t.identify(&who, c)
+	if a != nil {
+		who.Agents = a.verifier
+	}
 	if p.apiKeys != nil {
 		who.Keys, who.Digester, who.Rotated = p.keys, p.apiKeys.digester, p.apiKeys.rehash.note
 	}

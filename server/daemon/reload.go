@@ -41,6 +41,7 @@ type loaded struct {
 	compile  policy.CompileOptions
 	who      *identity.Resolver
 	tokens   *tokens             // nil without
+	agents   *signedAgents       // nil without
 	door     *developers.Door    // nil if there is none
 	from     map[string]networks // who may ask for decisions, by the setting of the listener
 	setters  networks            // who of them may set limits of descriptors
@@ -88,9 +89,9 @@ func (n networks) have(a netip.Addr) bool {
 	return slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// resolve has callers told apart as the configuration says, by the keys of p and by tokens.
+// resolve has callers told apart as the configuration says, by the keys of p, by tokens and by signatures.
 func (l *loaded) resolve(p *parts) (err error) {
-	l.who, err = p.resolver(l.conf, l.tokens)
+	l.who, err = p.resolver(l.conf, l.tokens, l.agents)
 	return err
 }
 
@@ -185,6 +186,9 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	if err := d.reloadTokens(ctx, before, l); err != nil {
 		return done, err
 	}
+	if err := d.reloadAgents(ctx, before, l); err != nil {
+		return done, err
+	}
 	if err := l.resolve(p); err != nil {
 		return done, err
 	}
@@ -243,6 +247,9 @@ func (d *Daemon) reload(ctx context.Context) (done record.Reload, err error) {
 	if l.tokens != before.tokens {
 		p.tokens.put(l.tokens)
 	}
+	if l.agents != before.agents {
+		p.agents.put(l.agents)
+	}
 	if d.reloads.level != nil {
 		_ = d.reloads.level.UnmarshalText([]byte(l.conf.Log.Level)) // which Complete has checked
 	}
@@ -270,6 +277,18 @@ func (d *Daemon) reloadTokens(ctx context.Context, before, l *loaded) error {
 		err = fmt.Errorf("tokens: %w", away)
 	}
 	l.tokens = next
+	return err
+}
+
+// reloadAgents has l verify signatures as before, if nothing else is said of them. Directories that stay keep their
+// keys. Those of others may be away: nothing that was in force is lost by it.
+func (d *Daemon) reloadAgents(ctx context.Context, before, l *loaded) (err error) {
+	l.agents = before.agents
+	if reflect.DeepEqual(before.conf.SignedAgents, l.conf.SignedAgents) &&
+		slices.Equal(before.conf.Origins, l.conf.Origins) {
+		return nil
+	}
+	l.agents, err = startAgents(ctx, &l.conf, before.agents, d.log)
 	return err
 }
 
@@ -333,6 +352,7 @@ func sameRules(a, b *loaded) bool {
 		slices.Equal(a.registry.Metered, b.registry.Metered) &&
 		slices.Equal(a.compile.ScoreTiers, b.compile.ScoreTiers) &&
 		reflect.DeepEqual(a.compile.ClassesBy, b.compile.ClassesBy) &&
+		slices.Equal(a.compile.AgentTiers, b.compile.AgentTiers) &&
 		slices.Equal(
 			a.compile.Unseen,
 			b.compile.Unseen,

@@ -85,8 +85,8 @@ func (t *tokens) identify(who *identity.Options, c config.Config) {
 			who.Proofs, who.BoundOnly = t.proofs, t.required
 		}
 		who.TokenCache, who.TokenTTL = c.Tokens.CacheSize, c.Tokens.CacheTTL
-		who.TokenFailures, who.TokenFailuresPerSecond = c.Tokens.Failures, c.Tokens.FailuresPerSecond
 	}
+	who.TokenFailures, who.TokenFailuresPerSecond = c.Tokens.Failures, c.Tokens.FailuresPerSecond
 	if c.TLS.Clients() {
 		who.CertificateName, who.CertificateProject = certificateNames[c.TLS.ClientName],
 			certificateProjects[c.TLS.ClientProject]

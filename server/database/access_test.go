@@ -146,6 +146,10 @@ func testAccessRules(t *testing.T, d someDatabase) {
 
 	db := d.shell(t)
 	run(t, db, `INSERT INTO policies (endpoint, rps_limit, mode, subject) VALUES ('*', 1, 'block', 'ip:192.0.2.0/24')`)
+	for _, kind := range []string{"api_key", "token", "certificate", "user", "signed_agent"} {
+		run(t, db, `INSERT INTO policies (endpoint, rps_limit, mode, subject) VALUES ('*', 1, 'block', '`+kind+`:x')`,
+			`DELETE FROM policies WHERE subject = '`+kind+`:x'`)
+	}
 	for _, wrong := range []string{
 		`INSERT INTO policies (endpoint, rps_limit, mode) VALUES ('GET /a', 1, 'perhaps')`,
 		`INSERT INTO policies (endpoint, rps_limit, mode, subject) VALUES ('GET /a', 1, 'block', 'nobody:x')`,

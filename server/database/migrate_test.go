@@ -49,7 +49,7 @@ func TestOpenAfterBrokenMigration(t *testing.T) {
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`)
 	_, err := database.OpenReadOnly(t.Context(), "sqlite:"+path)
 	checkFault(t, "OpenReadOnly", path, err,
-		"has an older schema (0, this headgate reads 20), want it opened once for writing")
+		"has an older schema (0, this headgate reads 21), want it opened once for writing")
 	must(t, openAt(t, path).Set(t.Context(), tester, full))
 }
 

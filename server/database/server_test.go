@@ -419,7 +419,7 @@ func testServerOpenFaults(t *testing.T, d someDatabase) {
 	open("newer", database.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 20)")
 	run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 7")
 	open("older, read-only", database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet},
-		"has an older schema (6, this headgate reads 20)")
+		"has an older schema (6, this headgate reads 21)")
 
 	none := regexp.MustCompile(`/test[0-9]+`).ReplaceAllString(d.dsn, "/nosuch")
 	open("no such database", database.Options{DSN: none}, "want")

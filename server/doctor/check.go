@@ -62,6 +62,7 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 		}
 	}
 	checkTokens(ctx, &r, c.Tokens, o.Fetch)
+	checkAgents(ctx, &r, c.SignedAgents, o.Fetch)
 	checkOrigins(&r, c)
 	checkStore(ctx, &r, c)
 	checkTLS(&r, "tls", c.TLS, o.Now)

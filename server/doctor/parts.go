@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/identity/region"
+	"github.com/headgate-io/headgate/server/agents"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
@@ -157,16 +158,63 @@ func checkTokens(ctx context.Context, r *Report, t config.Tokens, fetch bool) {
 	}
 }
 
-// checkOrigins tells of origins where proofs can be read on their way, and be shown first by others.
+// checkAgents checks where the keys of agents come from, as checkTokens does for those of bearer tokens.
+func checkAgents(ctx context.Context, r *Report, s config.SignedAgents, fetch bool) {
+	if !s.On() {
+		return
+	}
+	sources, err := daemon.NewDirectories(s, slog.New(slog.DiscardHandler))
+	if err != nil { // Complete has said so
+		return
+	}
+	for i, source := range sources {
+		setting, from := fmt.Sprintf("signed_agents.directories[%d].origin", i), s.Directories[i].Origin
+		if !fetch {
+			r.add(Finding{Setting: setting, Value: from + ", not fetched: --fetch does", Level: OK})
+			continue
+		}
+		if err := source.Start(ctx); err != nil {
+			r.add(Finding{
+				Setting: setting,
+				Value:   from,
+				Level:   Failure,
+				Wrong:   err.Error() + ": until it can be, the agent counts as its addresses",
+				Set:     "the origin of a directory that this machine can fetch",
+			})
+			continue
+		}
+		status := source.Status()
+		keysFound(r, setting, from, status)
+		if status.Keys == 0 {
+			r.add(Finding{Setting: setting, Value: from, Level: Note,
+				Wrong: "there are no keys for Ed25519: no signature of the agent counts"})
+		}
+		if _, there := source.Set().Published(agents.TestKey); there {
+			r.add(Finding{Setting: setting, Value: from, Level: Note,
+				Wrong: "a key is ignored: it is the test key of RFC 9421, under which anybody can sign"})
+		}
+	}
+	if s.Nonce == "optional" && s.MaxAge > time.Hour {
+		r.add(Finding{
+			Setting: "signed_agents.max_age",
+			Value:   s.MaxAge.String(),
+			Level:   Note,
+			Wrong:   "whoever sees a signature without a nonce spends its agent's budget for that long",
+			Set:     "1h or less, or nonce: required",
+		})
+	}
+}
+
+// checkOrigins tells of origins where proofs and signatures can be read on their way, and be shown first by others.
 func checkOrigins(r *Report, c config.Config) {
-	if c.Tokens.DPoP == "off" {
+	if c.Tokens.DPoP == "off" && !c.SignedAgents.On() {
 		return
 	}
 	for _, origin := range c.Origins {
 		f := Finding{Setting: "origins", Value: origin, Level: OK}
 		if u, err := url.Parse(origin); err == nil && u.Scheme == "http" && token.CheckURL(origin+"/", false) != nil {
 			f.Level, f.Set = Note, "https"
-			f.Wrong = "whoever is on the way reads tokens and proofs, and can show them first"
+			f.Wrong = "whoever is on the way reads tokens, proofs and signatures, and can show them first"
 		}
 		r.add(f)
 	}

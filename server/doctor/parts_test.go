@@ -289,6 +289,36 @@ func TestTokenKeysOfAnIssuer(t *testing.T) {
 	s.want(doctor.Options{}, "tokens.jwks_allow_http", doctor.Note, "whoever is on the way")
 }
 
+// TestAgentKeys: likewise of the directories of agents.
+func TestAgentKeys(t *testing.T) {
+	answer := `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},{"kty":"RSA"}]}`
+	asked := 0
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = io.WriteString(w, answer)
+	}))
+	defer agent.Close()
+	s := newSite(t)
+	s.conf.Origins, s.conf.SignedAgents.Private = []string{"http://api.example"}, true
+	s.conf.SignedAgents.Directories = []config.AgentDirectory{{Origin: agent.URL}}
+	const setting = "signed_agents.directories[0].origin"
+	s.want(doctor.Options{}, setting, doctor.OK, "not fetched: --fetch does")
+	if asked != 0 {
+		t.Errorf("the agent was asked %d times, want it left alone", asked)
+	}
+	s.want(doctor.Options{}, "origins", doctor.Note, "whoever is on the way")
+	s.want(doctor.Options{Fetch: true}, setting, doctor.OK, ", 1 keys")
+	s.want(doctor.Options{Fetch: true}, setting, doctor.Note, "a key is ignored: keys[1]")
+	answer = `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"}]}`
+	s.want(doctor.Options{Fetch: true}, setting, doctor.Note, "test key of RFC 9421")
+	answer = `{"keys":[]}`
+	s.want(doctor.Options{Fetch: true}, setting, doctor.Note, "no signature of the agent counts")
+	answer = "<html>"
+	s.want(doctor.Options{Fetch: true}, setting, doctor.Failure, "until it can be, the agent counts as its addresses")
+	s.conf.SignedAgents.MaxAge = 24 * time.Hour
+	s.want(doctor.Options{}, "signed_agents.max_age", doctor.Note, "spends its agent's budget")
+}
+
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer

@@ -98,6 +98,9 @@ type Options struct {
 	Tokens func() (s TokenStatus, on bool)
 	TLS    func() TLSStatus
 
+	// Agents tells of the keys of each agent that is known by its signatures; none without.
+	Agents func() []AgentStatus
+
 	// OpenRequests tells how many requests for a higher limit wait for a decision.
 	OpenRequests func() int
 
@@ -193,7 +196,7 @@ type Meter struct {
 	early       *prometheus.CounterVec
 	classes     *prometheus.CounterVec
 	stages      *prometheus.HistogramVec
-	callers     [identity.LoggedIn + 1]prometheus.Counter
+	callers     [identity.Kinds]prometheus.Counter
 	scores      prometheus.Histogram
 	lost        prometheus.Counter
 	now         func() time.Time
@@ -320,7 +323,7 @@ func New(o Options) *Meter {
 		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
 		sources{&useGauges{meter: m}, &gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet},
 			&revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store},
-			&gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.TLS},
+			&gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.Agents, o.TLS},
 			&adminGauges{o.AdminTokens}},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -82,8 +82,11 @@ type KeySource interface {
 
 // Set is an immutable set of keys.
 type Set struct {
-	keys    []*Key
-	byAlg   map[string]*algKeys
+	keys  []*Key
+	byAlg map[string]*algKeys
+
+	published map[string]ed25519.PublicKey // those of a directory, by their thumbprints
+
 	Ignored []string // why keys that were found are not in it
 }
 
@@ -95,7 +98,7 @@ type algKeys struct {
 }
 
 // Len returns the number of keys.
-func (s *Set) Len() int { return len(s.keys) }
+func (s *Set) Len() int { return len(s.keys) + len(s.published) }
 
 // find returns the keys that may have signed a token. A kid decides, if any
 // key has it; keys without one, such as those of PEM files, fit every token.

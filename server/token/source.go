@@ -26,6 +26,12 @@ type SourceOptions struct {
 	Base64     bool     // secrets stand in their files as base64
 	Algorithms []string // see Options
 
+	// Directory says that JWKSURL is where an agent publishes what it signs requests with; see ParseDirectory.
+	Directory bool
+
+	// Of says in log lines whose keys they are. Default "bearer tokens".
+	Of string
+
 	// AllowHTTP lets JWKSURL be http:// beyond this machine: then whoever is on
 	// the way decides which tokens are good.
 	AllowHTTP bool
@@ -104,6 +110,9 @@ func NewSource(o SourceOptions) (*Source, error) {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
+	}
+	if o.Of == "" {
+		o.Of = "bearer tokens"
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -205,7 +214,11 @@ func (s *Source) Start(ctx context.Context) error { return s.refresh(ctx) }
 
 // Run keeps the keys up to date until ctx ends.
 func (s *Source) Run(ctx context.Context) {
-	for failed := 0; ; {
+	failed := 0
+	if s.lastErr.Load() != nil { // Start did
+		failed = 1
+	}
+	for {
 		wait := s.interval
 		if failed > 0 { // sooner than usual, and then ever later
 			wait = min(wait, s.options.MinRefetch<<min(failed-1, 10))
@@ -268,16 +281,16 @@ func (s *Source) refresh(ctx context.Context) error {
 		s.failures.Add(1)
 		// once, not with every attempt
 		if before := s.lastErr.Swap(&err); before == nil || (*before).Error() != err.Error() {
-			s.options.Log.Warn("the keys of bearer tokens could not be read; the last good ones stay in force", "error",
-				err, "keys", s.inForce())
+			s.options.Log.Warn("the keys of "+s.options.Of+" could not be read; the last good ones stay in force",
+				"error", err, "keys", s.inForce())
 		}
 		return err
 	default:
 		s.current.Store(&loaded{set, s.asked})
-		s.options.Log.Info("keys of bearer tokens", "keys", set.Len(), "ignored", set.Ignored)
+		s.options.Log.Info("keys of "+s.options.Of, "keys", set.Len(), "ignored", set.Ignored)
 	}
 	if s.lastErr.Swap(nil) != nil {
-		s.options.Log.Info("the keys of bearer tokens can be read again")
+		s.options.Log.Info("the keys of " + s.options.Of + " can be read again")
 	}
 	return nil
 }
@@ -295,7 +308,11 @@ func (s *Source) get(ctx context.Context) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", "application/jwk-set+json, application/json")
+	accept, parse := "application/jwk-set+json, application/json", s.parseJWKS
+	if s.options.Directory {
+		accept, parse = "application/http-message-signatures-directory+json", ParseDirectory
+	}
+	request.Header.Set("Accept", accept)
 	request.Header.Set("User-Agent", "headgate")
 	if s.current.Load() != nil {
 		if s.etag != "" {
@@ -328,12 +345,16 @@ func (s *Source) get(ctx context.Context) (*Set, error) {
 	if len(body) > maxJWKSBytes {
 		return nil, fmt.Errorf("fetch the key set: it is longer than %d bytes", maxJWKSBytes)
 	}
-	set, err := ParseJWKS(body, s.options.Algorithms, true)
+	set, err := parse(body)
 	if err != nil {
 		return nil, fmt.Errorf("fetch the key set: %w", err)
 	}
 	s.etag, s.modified = response.Header.Get("Etag"), response.Header.Get("Last-Modified")
 	return set, nil
+}
+
+func (s *Source) parseJWKS(body []byte) (*Set, error) {
+	return ParseJWKS(body, s.options.Algorithms, true)
 }
 
 // withoutURL is err without the URL, whose query may be a secret.

@@ -306,6 +306,34 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
+// TestKeysThatWereAwayAtTheStart: they are there soon after the issuer is back, not only at the next look that is due.
+func TestKeysThatWereAwayAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &issuer{answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }}
+		network := make(pipes)
+		web := &http.Server{Handler: server}
+		go web.Serve(network)
+		s := newSource(t, token.SourceOptions{JWKSURL: "http://localhost/keys", Refresh: time.Hour,
+			Client: &http.Client{Transport: &http.Transport{DialContext: network.dial, DisableKeepAlives: true}}})
+		if err := s.Start(t.Context()); err == nil {
+			t.Fatal("Start of an issuer that is away = nil")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Run(ctx) })
+		server.set(serves(oneKey))
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if s.Set() == nil {
+			t.Error("there are no keys after 31 s, want them after 30")
+		}
+		stop()
+		running.Wait()
+		close(network)
+		_ = web.Close()
+	})
+}
+
 // TestRunFollowsTheIssuer runs a source against a server for a simulated day.
 func TestRunFollowsTheIssuer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -123,7 +123,7 @@ func (d *Days) put(r Row) {
 }
 
 func kindOf(text string) identity.Kind {
-	for kind := identity.Address; kind <= identity.LoggedIn; kind++ {
+	for kind := identity.Address; kind < identity.Kinds; kind++ {
 		if kind.String() == text {
 			return kind
 		}
@@ -183,7 +183,8 @@ func readLine(in *bufio.Reader, sum hash.Hash) (r Row, last bool, err error) {
 		return r, false, fmt.Errorf("has a day that %w", err)
 	}
 	if kindOf(r.Kind) == identity.Address && r.Kind != Others {
-		return r, false, fmt.Errorf("has the kind %.40q, want api_key, token, certificate, user or others", r.Kind)
+		return r, false,
+			fmt.Errorf("has the kind %.40q, want api_key, token, certificate, user, signed_agent or others", r.Kind)
 	}
 	return r, false, nil
 }

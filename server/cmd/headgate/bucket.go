@@ -47,9 +47,11 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 		"name of a client certificate, as tls.client_name has it; with its --project")
 	flags.StringVar(&r.Token, "token", "", "subject of a bearer token; with its --project and --tier")
 	flags.StringVar(&r.User, "user", "", "ID of a user whom a program has logged in; with its --project")
+	flags.StringVar(&r.SignedAgent, "signed-agent", "",
+		"name of an agent that signs its requests; with its --project and --tier")
 	flags.StringVar(&r.Project, "project", "",
-		"project, of a certificate, token or user, or for a rule with subject project")
-	flags.StringVar(&r.Tier, "tier", "", "tier that came with a token (default: the project's)")
+		"project, of a certificate, token, user or agent, or for a rule with subject project")
+	flags.StringVar(&r.Tier, "tier", "", "tier that came with a token, or is an agent's (default: the project's)")
 	flags.StringVar(&r.Address, "address", "", "client address")
 	flags.StringVar(&r.Identifier, "identifier", "", "identifier that requests try, such as a login name")
 	flags.StringArrayVar(&f.of, "of", nil, "value of a path parameter or a claim, for a rule that counts by it: "+

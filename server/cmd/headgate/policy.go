@@ -39,7 +39,7 @@ func (f *ruleFlags) addFlags(cmd *cobra.Command) {
 		"principal_ip, project, region, endpoint, identifier, identifier_ip, site, or by name path:PARAMETER or "+
 		"claim:CLAIM; each behind in_flight: for how many are under way at once, or requests: for how many there "+
 		"are, whatever each costs; of rules that allow or block, "+
-		"also one network or caller: ip:192.0.2.0/24, api_key:ID, token:ID, certificate:ID or user:ID")
+		"also one network or caller: ip:192.0.2.0/24, api_key:ID, token:ID, certificate:ID, user:ID or signed_agent:ID")
 }
 
 // addTemporary is for commands that name a rule which is there.

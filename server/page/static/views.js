@@ -92,7 +92,7 @@ const callerText = (c) => c.address || (c.id ? `${c.kind.replace('_', ' ')} ${c.
 
 function callerLink(c) {
   if (!c.address && !c.id) return el('code', null, callerText(c));
-  const by = { address: 'address', api_key: 'key', token: 'token', certificate: 'certificate', user: 'user' }[c.kind];
+  const by = { address: 'address', api_key: 'key', token: 'token', certificate: 'certificate', user: 'user', signed_agent: 'agent' }[c.kind];
   return el('a', { href: '#/caller' + query({ by, value: c.address ? c.address.split('/')[0] : c.id, project: c.kind === 'api_key' ? '' : c.project }) }, callerText(c));
 }
 
