@@ -38,11 +38,11 @@ func (r *Room) GiveBack() { shared.Put(r) }
 
 // List returns room for n values, which lasts until Reset.
 func (r *Room) List(n int) []string {
-	if r == nil {
+	if r == nil || n > mostValues {
 		return make([]string, n)
 	}
 	if n > cap(r.lists)-len(r.lists) {
-		r.lists = make([]string, 0, max(mostValues, n)) // which leaves what was made to whoever has it
+		r.lists = make([]string, 0, mostValues) // which leaves what was made to whoever has it
 	}
 	from := len(r.lists)
 	r.lists = r.lists[:from+n]
