@@ -43,3 +43,6 @@ func (t *Table) States() (states, edges int) {
 	}
 	return len(t.states), edges
 }
+
+// HasUpper is what decides whether the case of a target can matter.
+var HasUpper = hasUpper

@@ -112,8 +112,8 @@ func goalTable(found *findings) page.Table {
 	add(times[1].head+fastest, 0.8, bestRatio(found, times[1]), "%.2f")
 	add(times[2].head+fastest, 0.42, bestRatio(found, times[2]), "%.2f")
 	add("a key first seen"+fastest, 0.5, bestRatio(found, firstSeen), "%.2f")
-	add("three rules against one, one key", 2.8, median(perRules(found, func(r Rules) float64 { return r.Hot3 / r.Hot })),
-		"%.2f")
+	add("three rules against one, one key", 2.8,
+		median(perRules(found, func(r Rules) float64 { return r.Hot3 / r.Hot })), "%.2f")
 	add("three rules against one, many keys", 2.8,
 		median(perRules(found, func(r Rules) float64 { return r.Many3 / r.Many })), "%.2f")
 	mine := func(f func(Result) float64) float64 { return median(rounds(found, ours, column{"", f})) }
