@@ -61,7 +61,7 @@ func (s Sharing) Envelope(l rate.Limit, scope Scope) Envelope {
 			e.Burst = max(k, l.Burst)
 		}
 	case Lease:
-		if shape, err := rate.Compile(l); err == nil && s.TTL > 0 {
+		if shape, err := rate.Compile(l); err == nil && s.TTL > 0 && l.Algorithm != rate.SlidingLog {
 			e.Burst, e.Excess = s.leased(shape, k)
 		}
 	case Sync:

@@ -174,8 +174,8 @@ func (c *ruleCheck) checkScope(r *Rule) (want string) {
 	_, what := r.Subject.Counts()
 	switch {
 	case r.Scope == Local:
-	case what == CountsUnderWay && r.Scope != Strict:
-		return oneOf([]string{Strict.String(), Local.String()}) + ", because " + notPlaces[r.Scope]
+	case what == CountsUnderWay && r.Scope != Strict && r.Scope != Lease:
+		return oneOf([]string{Strict.String(), Lease.String(), Local.String()}) + ", because " + notPlaces[r.Scope]
 	case what == CountsUnderWay:
 		return c.checkKept(r)
 	case r.Algorithm == LeakyBucket && r.Scope == Gossip:
@@ -196,7 +196,6 @@ func (c *ruleCheck) checkScope(r *Rule) (want string) {
 // notPlaces is why scopes are not for limits on requests under way.
 var notPlaces = map[Scope]string{
 	Split:  "requests that are under way at a gateway are not ended when another joins, and its part becomes smaller",
-	Lease:  "places that one gateway holds ahead of its requests would be denied to those of others",
 	Sync:   "gateways that tell the store afterwards would let more begin at once",
 	Gossip: "gateways that tell each other afterwards would let more begin at once",
 }

@@ -428,7 +428,8 @@ const (
 	Local  Scope = Scope(rate.Local)
 	Split  Scope = Scope(rate.Split)  // every replica keeps buckets of its own, each with its share of the limit
 	Strict Scope = Scope(rate.Strict) // one bucket in a shared store, which is asked for every request
-	// one bucket in a shared store, which replicas take batches from before they use them
+	// one bucket in a shared store, which replicas take batches from before they use them; or, of
+	// requests under way, keep places of for those to come
 	Lease Scope = Scope(rate.Lease)
 	Sync  Scope = Scope(rate.Sync) // one bucket in a shared store, which replicas report to what they have admitted
 	// every replica keeps buckets of its own, and debits them by what the others say that they

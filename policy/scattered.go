@@ -14,7 +14,7 @@ func (c *review) checkScattered() {
 		func(r *Rule) bool { return c.isScattered(r) && !underWay(r) })
 	if !c.o.OneByOne {
 		c.ofAll(Warning, "scattered", "scope", text(Local.String()),
-			`"strict", because each of k replicas has as many under way as the limit says`,
+			`"strict" or "lease", because each of k replicas has as many under way as the limit says`,
 			func(r *Rule) bool { return c.isScattered(r) && underWay(r) })
 	}
 }

@@ -103,7 +103,7 @@ func TestScopesOfPlaces(t *testing.T) {
 		"here":         {policy.Local, 0, policy.CompileOptions{}, ""},
 		"in the store": {policy.Strict, 0, policy.CompileOptions{Shared: true}, ""},
 		"here, beside a store": {policy.Local, 0, policy.CompileOptions{Shared: true},
-			`warning: rules[2] (default, per in_flight:principal): scope is "local", want "strict", because each of k replicas has as many under way as the limit says`},
+			`warning: rules[2] (default, per in_flight:principal): scope is "local", want "strict" or "lease", because each of k replicas has as many under way as the limit says`},
 		"beside a store that cannot": {policy.Local, 0, policy.CompileOptions{Shared: true, OneByOne: true}, ""},
 		"by an algorithm":            {policy.Strict, policy.Concurrency, policy.CompileOptions{Shared: true}, ""},
 		"without a store": {policy.Strict, 0, policy.CompileOptions{},
@@ -111,14 +111,13 @@ func TestScopesOfPlaces(t *testing.T) {
 		"a store that cannot": {policy.Strict, 0, policy.CompileOptions{Shared: true,
 			Keeps: func(rate.Shape) error { return errors.New("it has no room") }},
 			`error: rules[2] (default, per in_flight:principal): scope is "strict", want a limit that the shared store can count: it has no room`},
-		"held ahead": {policy.Lease, 0, policy.CompileOptions{Shared: true},
-			`error: rules[2] (default, per in_flight:principal): scope is "lease", want "strict" or "local", because places that one gateway holds ahead of its requests would be denied to those of others`},
+		"kept for who comes": {policy.Lease, 0, policy.CompileOptions{Shared: true}, ""},
 		"in parts": {policy.Split, 0, policy.CompileOptions{},
-			`error: rules[2] (default, per in_flight:principal): scope is "split", want "strict" or "local", because requests that are under way at a gateway are not ended when another joins`},
+			`error: rules[2] (default, per in_flight:principal): scope is "split", want "strict", "lease" or "local", because requests that are under way at a gateway are not ended when another joins`},
 		"told": {policy.Gossip, policy.Concurrency, policy.CompileOptions{Gossips: true},
-			`error: rules[2] (default, per in_flight:principal): scope is "gossip", want "strict" or "local", because gateways that tell each other afterwards`},
+			`error: rules[2] (default, per in_flight:principal): scope is "gossip", want "strict", "lease" or "local", because gateways that tell each other afterwards`},
 		"reported": {policy.Sync, 0, policy.CompileOptions{Shared: true},
-			`error: rules[2] (default, per in_flight:principal): scope is "sync", want "strict" or "local", because gateways that tell the store afterwards`},
+			`error: rules[2] (default, per in_flight:principal): scope is "sync", want "strict", "lease" or "local", because gateways that tell the store afterwards`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{

@@ -59,14 +59,18 @@ func (s *Store) correctShared(ctx context.Context, now int64, change []bucket.Ch
 		return bucket.ErrLost
 	}
 	c, whole := change[0], change[0].Shape.Unit
-	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && s.o.Free > 0 {
+	leased := c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && !countsPlaces(&c.Shape)
+	if countsPlaces(&c.Shape) {
+		s.spares.drop(c.Key)
+	}
+	if leased && s.o.Free > 0 {
 		k := s.splits.at(now).counts[0].replicas
 		c.Shape = s.lanes.of(&c.Shape, k).rest
 		c.Before = s.lanes.rest(c.Before, k, new([rate.MaxPast + 1]rate.Past))
 		c.Units = restate(c.Units, c.Shape.Unit, whole)
 		c.Left = bucket.Rescale(c.Left, c.Shape.Unit, whole, false)
 	}
-	if c.Reach.Scope() == bucket.Lease && s.o.Leases != nil && c.Charged != 0 {
+	if leased && c.Charged != 0 {
 		s.ofBatch(&c)
 	}
 	within, cancel := context.WithTimeout(ctx, s.o.Deadline)
@@ -101,7 +105,7 @@ func (s *Store) ofBatch(c *bucket.Change) {
 func (s *Store) changed(of *bucket.Take) {
 	s.denials.forget(of.Key)
 	switch scope := of.Reach.Scope(); {
-	case scope == bucket.Lease && s.o.Leases != nil:
+	case scope == bucket.Lease && s.o.Leases != nil && !countsPlaces(&of.Shape):
 		s.o.Leases.Recheck(of)
 	case scope == bucket.Sync && s.o.Reports != nil:
 		s.o.Reports.Refresh(of)
@@ -110,7 +114,8 @@ func (s *Store) changed(of *bucket.Take) {
 
 // fillFree fills this replica's free part, if c fills a bucket that has one.
 func (s *Store) fillFree(ctx context.Context, now int64, c bucket.Change) error {
-	if c.Units != bucket.Fill || c.Reach.Scope() != bucket.Lease || s.o.Leases == nil || s.o.Free == 0 {
+	if c.Units != bucket.Fill || c.Reach.Scope() != bucket.Lease || s.o.Leases == nil || s.o.Free == 0 ||
+		countsPlaces(&c.Shape) {
 		return nil
 	}
 	v := s.splits.at(now)

@@ -20,6 +20,7 @@ type decision struct {
 	gossiped              group       // of scope gossip
 	known, synced         group       // of scope sync: all, and those that were decided by what is known
 	lanes, rest           group       // of leased takes that have a free part: from there, and from the store
+	spent                 []spending  // takes of places that are spare here
 	vias                  []visit     // to each server that has shared buckets of them
 	admitted              []admission // those that pass because nobody can be asked
 
@@ -92,7 +93,8 @@ func (g *group) enforced() bool {
 
 var errNothingShared = errors.New("a take is from a shared bucket, and there is no shared store: want Options.Strict")
 
-func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*decision, error) {
+// begin sorts the takes of a decision. Spends says that it is to take what it finds: it may have places that are spare.
+func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome, spends bool) (*decision, error) {
 	if len(outs) < len(takes) {
 		return nil, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
@@ -113,6 +115,10 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome) (*d
 		case s.o.Strict == nil:
 			s.end(d)
 			return nil, errNothingShared
+		case scope == bucket.Lease && takes[i].Place != 0:
+			if !spends || !s.spend(now, d, i) {
+				d.strict.add(i, &takes[i])
+			}
 		case scope == bucket.Lease && s.o.Leases != nil:
 			s.lease(now, d, i)
 		case scope == bucket.Sync && s.o.Reports != nil:
@@ -132,7 +138,7 @@ func (d *decision) past() *[rate.MaxPast + 1]rate.Past {
 }
 
 func (s *Store) end(d *decision) {
-	d.takes, d.refuser = nil, nil
+	d.takes, d.refuser, d.spent = nil, nil, d.spent[:0]
 	clear(d.admitted)
 	for _, g := range [...]*group{&d.local, &d.leased, &d.strict, &d.lanes, &d.rest, &d.known, &d.synced, &d.gossiped} {
 		g.reset()

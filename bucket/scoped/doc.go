@@ -8,6 +8,8 @@
 //	lease           a local free part, first of all; else   nothing was taken
 //	                what this replica holds            returned to the account, all of it
 //	strict          the shared store, one script       given back, less what has drained
+//	lease of places a spare one of this process; else  spare again; given back
+//	                as strict
 //	local, split    the local store                    it is the last
 //
 // The order is that of cost. What this process denies sends no message, so a client in deep debt

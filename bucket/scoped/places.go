@@ -3,6 +3,7 @@ package scoped
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,6 +140,7 @@ func (s *Store) usePlace(t *bucket.Take, o *outage) {
 // correctPlaces makes those changes that are of places.
 func (s *Store) correctPlaces(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
 	var batches map[int][]int // by server
+	asked := changes
 	for i := range changes {
 		c := &changes[i]
 		if c.Place == 0 || !c.Reach.Scope().Shared() {
@@ -146,6 +148,21 @@ func (s *Store) correctPlaces(ctx context.Context, now int64, changes []bucket.C
 		}
 		if s.o.Strict == nil {
 			return errNothingShared
+		}
+		if c.Reach.Scope() == bucket.Lease {
+			name, left, done := s.leave(now, c)
+			if left {
+				moved[i] = -1
+			}
+			if done {
+				continue
+			}
+			if name != c.Place {
+				if &changes[0] == &asked[0] {
+					changes = slices.Clone(asked)
+				}
+				changes[i].Place = name
+			}
 		}
 		if batches == nil {
 			batches = map[int][]int{}
@@ -159,6 +176,16 @@ func (s *Store) correctPlaces(ctx context.Context, now int64, changes []bucket.C
 			failed = append(failed, s.correctWithout(ctx, now, o, changes, moved, batch))
 		} else if err := s.correctAt(ctx, now, server, changes, moved, batch); err != nil {
 			failed = append(failed, err)
+		}
+	}
+	for i := range asked {
+		c := &asked[i]
+		if c.Place == 0 || !c.Renew || c.Reach.Scope() != bucket.Lease || moved[i] <= 0 {
+			continue
+		}
+		if named := changes[i]; !s.spares.renewed(c.Place, named.Place, now) {
+			named.Renew = false
+			s.owe(now, named)
 		}
 	}
 	return errors.Join(failed...)

@@ -4,6 +4,7 @@ package scoped_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +20,9 @@ import (
 type wire struct {
 	*redis.Store
 	lostTakes, lostCorrections bool
-	corrections                int // messages
+	attempts, corrections      atomic.Int64 // messages
 	gone                       bool
+	before                     func() // the next correction
 }
 
 func (w *wire) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool,
@@ -28,6 +30,7 @@ func (w *wire) Attempt(ctx context.Context, now int64, takes []bucket.Take, outs
 	if w.gone {
 		return false, nil, errGone
 	}
+	w.attempts.Add(1)
 	allowed, undo, err := w.Store.Attempt(ctx, now, takes, outs)
 	if w.lostTakes {
 		return false, nil, errGone
@@ -39,7 +42,10 @@ func (w *wire) Correct(ctx context.Context, now int64, changes []bucket.Change, 
 	if w.gone {
 		return errGone
 	}
-	w.corrections++
+	if w.before != nil {
+		w.before()
+	}
+	w.corrections.Add(1)
 	err := w.Store.Correct(ctx, now, changes, moved)
 	if w.lostCorrections {
 		return errGone
@@ -132,8 +138,8 @@ func TestPlacesAreRenewedTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if wires[0].corrections != 1 {
-		t.Errorf("40 places are taken anew by %d messages, want 1", wires[0].corrections)
+	if n := wires[0].corrections.Load(); n != 1 {
+		t.Errorf("40 places are taken anew by %d messages, want 1", n)
 	}
 	if allowed, _ := try(t, stores[0], start+int64(45*time.Second), underWay(t, 99, 40, bucket.LossClosed)); allowed {
 		t.Error("places that were taken anew are free when they would have been without")

@@ -108,6 +108,7 @@ type Store struct {
 	lanes   freeParts
 	denials denials
 	owed    owedPlaces
+	spares  spares
 	vary    func(n int64) int64
 
 	breakers [MaxServers]atomic.Pointer[breaker] // by server; nil for those that were never needed
@@ -196,7 +197,8 @@ func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, 
 	if local(takes) {
 		return s.o.Local.TryConsume(ctx, now, takes, outs)
 	}
-	if len(takes) == 1 && takes[0].Reach.Scope() == bucket.Lease && s.o.Leases != nil && len(outs) > 0 {
+	if len(takes) == 1 && takes[0].Reach.Scope() == bucket.Lease && s.o.Leases != nil && len(outs) > 0 &&
+		takes[0].Place == 0 {
 		if allowed, decided := s.single(ctx, now, &takes[0], &outs[0]); decided {
 			return allowed, nil
 		}
@@ -204,12 +206,13 @@ func (s *Store) TryConsume(ctx context.Context, now int64, takes []bucket.Take, 
 	if len(takes) == 1 && takes[0].Reach.Scope() == bucket.Gossip && s.o.Gossip != nil && len(outs) > 0 {
 		return s.o.Gossip.Take(now, &takes[0], &outs[0]) || takes[0].Shadow, nil
 	}
-	d, err := s.begin(now, takes, outs)
+	d, err := s.begin(now, takes, outs, true)
 	if err != nil {
 		return false, err
 	}
 	defer s.end(d)
 	allowed, err := s.decide(ctx, d)
+	s.hold(d, allowed && err == nil)
 	d.report(outs)
 	s.complete(d, outs, allowed && err == nil)
 	return allowed, err
@@ -221,7 +224,7 @@ func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs [
 	if local(takes) {
 		return s.o.Local.Peek(ctx, now, takes, outs)
 	}
-	d, err := s.begin(now, takes, outs)
+	d, err := s.begin(now, takes, outs, false)
 	if err != nil {
 		return false, err
 	}

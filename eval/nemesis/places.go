@@ -19,7 +19,7 @@ type Places struct {
 	Limit int64         // of a client in all
 	Own   int64         // of them at the first endpoint; 0 if it has no limit of its own
 	Per   time.Duration // for which a place is kept that nobody takes anew
-	Scope policy.Scope  // strict, or local
+	Scope policy.Scope  // strict, lease or local
 	Loss  policy.StoreLoss
 	Hold  time.Duration // for which a request is under way, on average
 }
@@ -57,9 +57,7 @@ func (p *Plan) drawChanges(r *rand.Rand) {
 		if places.Own = 0; r.IntN(2) == 0 {
 			places.Own = 1 + r.Int64N(places.Limit)
 		}
-		if places.Scope = policy.Strict; r.IntN(4) == 0 {
-			places.Scope = policy.Local
-		}
+		places.Scope = []policy.Scope{policy.Strict, policy.Strict, policy.Lease, policy.Lease, policy.Local}[r.IntN(5)]
 	}
 	draw(p.Places)
 	at := func() time.Duration { return time.Duration(r.Int64N(int64(chaos * 3 / 4))) }
@@ -131,13 +129,24 @@ type span struct{ from, to time.Duration }
 // and breakers have closed.
 func (p *Plan) renewedAfter() time.Duration {
 	_, most := p.kept()
+	if p.keepsSpares() {
+		return most/2 + 2*time.Second
+	}
 	return most/3 + 2*time.Second
+}
+
+// keepsSpares reports whether places are ever kept for requests to come, so that they may be old when they are taken.
+func (p *Plan) keepsSpares() bool {
+	return slices.ContainsFunc(p.everyPlaces(), func(one *Places) bool { return one.Scope == policy.Lease })
 }
 
 // uncounted is when requests at a gateway may be under way and not counted, as published: from when it is out of touch
 // with the store for so long that places end, or the store loses what it held, until all have been taken anew.
 func (w *world) uncounted(slot int) (all []span) {
 	least, _ := w.plan.kept()
+	if least = least * 2 / 3; w.plan.keepsSpares() {
+		least = least * 3 / 4
+	}
 	type trouble struct {
 		span
 		loses bool
@@ -172,7 +181,7 @@ func (w *world) uncounted(slot int) (all []span) {
 		for troubles = troubles[1:]; len(troubles) > 0 && troubles[0].from <= one.to+recovers; troubles = troubles[1:] {
 			one.to, one.loses = max(one.to, troubles[0].to), one.loses || troubles[0].loses
 		}
-		if one.loses || one.to-one.from > least*2/3-recovers-ahead {
+		if one.loses || one.to-one.from > least-recovers-ahead {
 			all = append(all, span{one.from, one.to + w.plan.renewedAfter()})
 		}
 	}
@@ -185,6 +194,7 @@ type underWay struct {
 	without map[*gateway]span // when it last admitted some without the store
 	inForce []inForcePlaces   // at some gateway, from the first on
 	changed map[int]time.Duration
+	reset   time.Duration // until when places are found at gateways that an operator had given back in the store
 	served  int
 }
 
@@ -260,6 +270,9 @@ func (w *world) resetPlaces(e Event) {
 		_, most := w.plan.kept()
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if w.plan.keepsSpares() {
+			w.underWay.reset = w.now() + most/6
+		}
 		for one := range w.underWay.at {
 			one.counts = max(one.counts, w.now()+most+w.plan.renewedAfter())
 			if one.places != nil && one.places.Scope == policy.Local && one.g == g {
@@ -320,6 +333,11 @@ func (w *world) begun(g *gateway, which int, asked time.Duration) *running {
 		return one
 	}
 	one.own = which == 0 && one.places.Own > 0
+	if now <= u.reset && one.places.Scope == policy.Lease {
+		_, most := w.plan.kept()
+		one.counts = u.reset + most + w.plan.renewedAfter()
+		return one
+	}
 	most, own := w.mayBe(one, asked)
 	inAll, atOwn := int64(0), int64(0)
 	for other := range u.at {
@@ -329,7 +347,7 @@ func (w *world) begun(g *gateway, which int, asked time.Duration) *running {
 			}
 		}
 	}
-	if one.places.Scope == policy.Strict && w.isUncounted(g, now) {
+	if one.places.Scope.Shared() && w.isUncounted(g, now) {
 		return one
 	}
 	if inAll > most {
@@ -350,7 +368,7 @@ func (w *world) mayBe(one *running, asked time.Duration) (most, own int64) {
 		return one.places.Limit, one.places.Own
 	}
 	for _, f := range w.underWay.inForce {
-		if f.until+actsWithin >= asked && f.of.Scope == policy.Strict {
+		if f.until+actsWithin >= asked && f.of.Scope.Shared() {
 			most, own = max(most, f.of.Limit), max(own, f.of.Own)
 		}
 	}
@@ -362,7 +380,7 @@ func (w *world) countsFor(one, among *running, now time.Duration) bool {
 	switch {
 	case one == among:
 		return true
-	case one.places == nil || one.places.Scope != among.places.Scope || now < one.counts:
+	case one.places == nil || one.places.Scope.Shared() != among.places.Scope.Shared() || now < one.counts:
 		return false
 	case one.places.Scope == policy.Local:
 		return one.g == among.g
@@ -496,7 +514,7 @@ func (w *world) judgePlacesAt(pick func() *gateway) {
 		if !try(0, own) {
 			return
 		}
-		if end(); w.newest.Scope == policy.Strict {
+		if end(); w.newest.Scope.Shared() {
 			time.Sleep(time.Second) // a denial is remembered for a moment
 		}
 	}

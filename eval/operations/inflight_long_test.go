@@ -166,16 +166,16 @@ func TestKillGivesPlacesBack(t *testing.T) {
 // as their requests last, and those of the one that died are there again when its time is over. Then one stands still
 // for so long that others have its places, and gives none of those back when it goes on.
 func TestKillGivesPlacesBackOfTheStore(t *testing.T) {
-	for _, engine := range []string{"net/http", "fast"} {
-		t.Run(engine, func(t *testing.T) { killOneOfThree(t, engine) })
+	for _, by := range [][2]string{{"net/http", "strict"}, {"fast", "strict"}, {"fast", "lease"}} {
+		t.Run(by[0]+", "+by[1], func(t *testing.T) { killOneOfThree(t, by[0], by[1]) })
 	}
 }
 
-func killOneOfThree(t *testing.T, engine string) {
+func killOneOfThree(t *testing.T, engine, scope string) {
 	api := newSlowAPI(t)
 	store := redistest.Start(t)
 	dir := placesDir(t, api, "engine: "+engine+"\nstore:\n  redis: ["+store.Socket+
-		"]\n  secret_file: one.secret\n  deadline: 100ms\n", "--scope", "strict")
+		"]\n  secret_file: one.secret\n  deadline: 100ms\n", "--scope", scope)
 	ofSecond, endSecond := context.WithCancel(t.Context())
 	defer endSecond()
 	var f filling

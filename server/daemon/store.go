@@ -169,6 +169,9 @@ func (s *shared) close() {
 		s.reports.Flush(ctx)
 		cancel()
 	}
+	if s.scoped != nil {
+		s.scoped.Leave()
+	}
 	s.link.Close()
 }
 

@@ -404,7 +404,7 @@ func writeEnvelopes(w io.Writer, x inspect.Explanation) {
 var lossTexts = map[string]string{"closed": "none", "share": "each its share", "open": "all"}
 
 func withoutStore(b inspect.Attempt) string {
-	if b.Scope == "lease" && b.OnStoreLoss == "closed" {
+	if b.Scope == "lease" && b.OnStoreLoss == "closed" && b.Algorithm != policy.Concurrency.String() {
 		return "each at most its free part"
 	}
 	return lossTexts[b.OnStoreLoss]
