@@ -68,7 +68,7 @@ func (p *Pricer) document(query, operation string, variables []byte, tokens int)
 		return Cost{}, err
 	}
 	w := &walk{Pricer: p, fragments: make(map[string]*ast.FragmentDefinition, len(doc.Fragments)),
-		priced: map[spread]*sums{}}
+		priced: map[spread]*sums{}, lists: map[string]int64{}, sizes: map[wanted]number{}}
 	for _, f := range doc.Fragments {
 		if w.fragments[f.Name] != nil {
 			return Cost{}, refused(body.Twice, "The document has the fragment %s twice.", shown(f.Name))
@@ -167,7 +167,9 @@ type walk struct {
 	fragments map[string]*ast.FragmentDefinition
 	priced    map[spread]*sums // nil while it is being done
 	variables map[string]variable
-	breadth   int // the most so far
+	lists     map[string]int64  // the longest in the values of variables, of those that were read
+	sizes     map[wanted]number // the same of sizes
+	breadth   int               // the most so far
 }
 
 // set adds up what fields of a type cost. from says which of them have their size from above.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/vektah/gqlparser/v2/ast"
 
@@ -100,8 +101,13 @@ func (w *walk) longest(v *ast.Value) (n int64) {
 		return 0
 	}
 	if v.Kind == ast.Variable {
+		if n, known := w.lists[v.Raw]; known {
+			return n
+		}
 		of := w.variables[v.Raw]
-		return max(longestJSON(of.given, 0), w.longest(of.otherwise))
+		n = max(longestJSON(of.given, 0), w.longest(of.otherwise))
+		w.lists[v.Raw] = n
+		return n
 	}
 	if v.Kind == ast.ListValue {
 		n = int64(len(v.Children))
@@ -193,7 +199,26 @@ func (w *walk) literal(v *ast.Value, path []string, within *ast.Value) (number, 
 	return number{}, errNoSize
 }
 
-func (w *walk) variable(name string, path []string, within *ast.Value) (number, error) {
+// wanted is a size that a value of a variable says.
+type wanted struct {
+	name, path string
+	within     *ast.Value
+}
+
+// variable is literal for a variable, whose value is read once for all fields that have it.
+func (w *walk) variable(name string, path []string, within *ast.Value) (n number, err error) {
+	key := wanted{name, strings.Join(path, "."), within}
+	n, known := w.sizes[key]
+	if known {
+		return n, nil
+	}
+	if n, err = w.valueOf(name, path, within); err == nil { // else it is refused
+		w.sizes[key] = n
+	}
+	return n, err
+}
+
+func (w *walk) valueOf(name string, path []string, within *ast.Value) (number, error) {
 	v, there := w.variables[name]
 	if !there {
 		return number{}, refused(body.Missing, "The operation has no variable %s.", shown(name))
