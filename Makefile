@@ -244,7 +244,7 @@ scaling: ## run 1, 2, 4 and 8 gateways before one API, with faults and other lim
 	cd eval && go run ./scaling
 
 nemesis: ## break gateways and their store at random, in virtual time: SEEDS=how many, FIRST=from which, or SEED=one EVENTS=0,3
-	cd eval && go test -count=1 -timeout 0 -run 'TestNemesis(OfPlaces)?$$' ./nemesis -args -seeds=$(SEEDS) -first=$(FIRST) -seed=$(SEED) -events=$(EVENTS)
+	cd eval && go test -count=1 -timeout 0 -run 'TestNemesis(OfPlaces|OfClasses)?$$' ./nemesis -args -seeds=$(SEEDS) -first=$(FIRST) -seed=$(SEED) -events=$(EVENTS)
 
 mutants: ## plant bugs, one after the other, and see that tests and nemesis catch them, write docs/benchmarks/mutants.md (half an hour)
 	go run ./eval/mutants

@@ -115,7 +115,7 @@ func asking(target, token, key string) headgate.Request {
 func TestWhatARequestHasItsClassFrom(t *testing.T) {
 	b, keys := classing(t, policy.Rule{Endpoint: policy.All, Limit: 1000, Burst: 1000, Subject: policy.SubjectEndpoint,
 		Priority: "critical:10,high:10,normal:10,low:10"},
-		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30, Name: "gold is low here", Tier: "lowest", Priority: "low"},
+		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30, Name: "for the lowest", Tier: "lowest", Priority: "low"},
 		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30},
 		policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1 << 30})
 	urgent := holder{Subject: "u", Claim: "critical"}.token()
@@ -125,20 +125,26 @@ func TestWhatARequestHasItsClassFrom(t *testing.T) {
 		caller policy.Class
 		from   string
 	}{
-		"nothing":                 {asking("/a", "", ""), policy.Normal, 0, ""},
-		"an endpoint":             {asking("/high", "", ""), policy.High, 0, "endpoint GET /high"},
-		"no endpoint":             {asking("/nowhere", "", ""), policy.Low, 0, "endpoint UNKNOWN"},
-		"a key's tier":            {asking("/a", "", keys["bob"]), policy.Critical, policy.Critical, "tier gold of api_key bob of project acme"},
-		"a project's tier":        {asking("/high", "", keys["cat"]), policy.Low, policy.Low, "tier bronze of api_key cat of project umbrella"},
-		"a key without one":       {asking("/a", "", keys["ann"]), policy.Normal, 0, ""},
-		"a claim":                 {asking("/a", "true."+urgent, ""), policy.Critical, policy.Critical, "claim urgency of token u"},
-		"a forged token":          {asking("/a", "fake."+urgent, ""), policy.Normal, 0, ""},
-		"a claim that is nothing": {asking("/a", "true."+holder{Subject: "u", Claim: "Critical"}.token(), ""), policy.Normal, 0, ""},
-		"an endpoint below":       {asking("/low", "true."+urgent, ""), policy.Low, policy.Critical, "endpoint GET /low"},
-		"a tier below": {asking("/high", "true."+holder{"u", "p", "bronze", "high"}.token(), ""), policy.Low, policy.Low,
+		"nothing":     {asking("/a", "", ""), policy.Normal, 0, ""},
+		"an endpoint": {asking("/high", "", ""), policy.High, 0, "endpoint GET /high"},
+		"no endpoint": {asking("/nowhere", "", ""), policy.Low, 0, "endpoint UNKNOWN"},
+		"a key's tier": {asking("/a", "", keys["bob"]), policy.Critical, policy.Critical,
+			"tier gold of api_key bob of project acme"},
+		"a project's tier": {asking("/high", "", keys["cat"]), policy.Low, policy.Low,
+			"tier bronze of api_key cat of project umbrella"},
+		"a key without one": {asking("/a", "", keys["ann"]), policy.Normal, 0, ""},
+		"a claim": {asking("/a", "true."+urgent, ""), policy.Critical, policy.Critical,
+			"claim urgency of token u"},
+		"a forged token": {asking("/a", "fake."+urgent, ""), policy.Normal, 0, ""},
+		"a claim that is nothing": {asking("/a", "true."+holder{Subject: "u", Claim: "Critical"}.token(), ""),
+			policy.Normal, 0, ""},
+		"an endpoint below": {asking("/low", "true."+urgent, ""), policy.Low, policy.Critical, "endpoint GET /low"},
+		"a tier below": {asking("/high", "true."+holder{"u", "p", "bronze", "high"}.token(), ""), policy.Low,
+			policy.Low,
 			"tier bronze of token u of project p"},
-		"a rule below": {asking("/high", "true."+holder{"u", "p", "lowest", "high"}.token(), ""), policy.Low, policy.High,
-			"rule gold is low here"},
+		"a rule below": {asking("/high", "true."+holder{"u", "p", "lowest", "high"}.token(), ""), policy.Low,
+			policy.High,
+			"rule for the lowest"},
 		"the other is normal": {asking("/a", "true."+urgent, keys["ann"]), policy.Normal, policy.Normal, ""},
 	} {
 		for _, field := range []string{"Urgency", "Priority", "X-Priority", "X-Class"} {
@@ -152,7 +158,9 @@ func TestWhatARequestHasItsClassFrom(t *testing.T) {
 		}
 	}
 	r := asking("/high", "", "")
-	for said, want := range map[policy.Class]policy.Class{policy.Critical: policy.High, policy.Low: policy.Low, 200: policy.Low} {
+	for said, want := range map[policy.Class]policy.Class{
+		policy.Critical: policy.High, policy.Low: policy.Low, 200: policy.Low,
+	} {
 		if r.Class = said; b.Check(t.Context(), r).Class != want {
 			t.Errorf("of what a program says is %v: not %v", said, want)
 		}
@@ -165,13 +173,14 @@ func TestNoFurtherCredentialMakesARequestMoreUrgent(t *testing.T) {
 	b, keys := classing(t,
 		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30, Priority: "high"},
 		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30, Project: "plain", Subject: policy.SubjectPrincipal},
-		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30, Tier: "silver", Priority: "low", Subject: policy.SubjectIP,
-			Mode: policy.Shadow})
+		policy.Rule{Endpoint: policy.Default, Limit: 1 << 30, Tier: "silver", Priority: "low",
+			Subject: policy.SubjectIP, Mode: policy.Shadow})
 	lower := 0
 	for range 2000 {
 		token := "true." + holder{
 			Subject: "u", Project: pick(rng, "", "plain", "umbrella", "acme"),
-			Tier: pick(rng, "", "gold", "silver", "bronze", "none"), Claim: pick(rng, "", "critical", "high", "normal", "low", "?"),
+			Tier:  pick(rng, "", "gold", "silver", "bronze", "none"),
+			Claim: pick(rng, "", "critical", "high", "normal", "low", "?"),
 		}.token()
 		target, key := pick(rng, "/a", "/low", "/high", "/nowhere"), keys[pick(rng, "ann", "bob", "cat")]
 		both := b.Check(t.Context(), asking(target, token, key))

@@ -105,6 +105,11 @@ func (p *Plan) Retry(ctx context.Context, buckets bucket.Store, allowed, take bo
 		p.retryShadows(ctx, buckets, takes, take)
 		return true
 	}
+	for place := range p.firsts { // another bucket may have run out since the first way was asked about
+		if own := &p.Outs[place]; err == nil && p.firsts[place].Allowed && !own.Allowed && !p.Takes[place].Shadow {
+			p.firsts[place] = *own
+		}
+	}
 	p.Charges, p.Takes = p.Charges[:charges], p.Takes[:takes]
 	p.Outs = append(p.Outs[:0], p.firsts...)
 	return false

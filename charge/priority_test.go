@@ -423,6 +423,41 @@ func TestASharedBudgetOfTwoPrincipals(t *testing.T) {
 	}
 }
 
+// emptied is a store in which a caller's own bucket is used up by others when it is asked the second time.
+type emptied struct{ bucket.Store }
+
+func (e emptied) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	if len(takes) == 2 {
+		return e.Store.TryConsume(ctx, now, takes, outs)
+	}
+	for i := range takes {
+		outs[i] = bucket.Outcome{Allowed: i > 0, RetryAfter: time.Hour * time.Duration(1-min(i, 1))}
+	}
+	return false, nil
+}
+
+// TestAnotherBucketDeniesTheSecondTime: then it is the one that denies, and says when to come again.
+func TestAnotherBucketDeniesTheSecondTime(t *testing.T) {
+	b := sharing(t, policy.Rule{Limit: 10, Burst: 10, Priority: "high:20,low:10"}, func(o *headgate.Options) {
+		o.Buckets = emptied{o.Buckets}
+	})
+	for range 4 {
+		if d := b.Get("/low"); !d.Allowed {
+			t.Fatal(d.Reason)
+		}
+	}
+	d := b.Get("/low")
+	v, _ := d.Binding()
+	if rule := d.Policies().Rule(v.Rule); d.Allowed || d.RetryAfter != time.Hour || rule.Endpoint != "GET /low" {
+		t.Errorf("%v by %s, in %v; want the caller's own limit, in an hour", d.Reason, rule.Title(), d.RetryAfter)
+	}
+	for _, v := range d.Verdicts() {
+		if !v.Outcome.Allowed && v.Outcome.RetryAfter <= 0 {
+			t.Errorf("%s denies, and may be asked at once", d.Policies().Rule(v.Rule).Title())
+		}
+	}
+}
+
 // TestAPlanTellsNoMoreVerdictsThanRules: what a class is guaranteed is a part of a rule's bucket, and no further rule.
 func TestAPlanTellsNoMoreVerdictsThanRules(t *testing.T) {
 	b := sharing(t, policy.Rule{Limit: 1, Burst: 10, Priority: "high:40,low:40"})

@@ -33,8 +33,8 @@ func ParseClass(text string) (c Class, ok bool) {
 // ClassOfEndpoint is what CompileOptions.ClassesBy says of requests to an endpoint; Unclassed if nothing.
 func (s *Set) ClassOfEndpoint(id endpoint.ID) Class { return s.classesBy.Endpoints[id] }
 
-// ClassOfTier is what CompileOptions.ClassesBy says of callers in a tier; Unclassed if nothing. An empty tier stands for
-// the one that the document gives the project.
+// ClassOfTier is what CompileOptions.ClassesBy says of callers in a tier; Unclassed if nothing. An empty tier stands
+// for the one that the document gives the project.
 func (s *Set) ClassOfTier(project, tier string) Class {
 	switch {
 	case len(s.classesBy.Tiers) == 0:

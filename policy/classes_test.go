@@ -53,7 +53,7 @@ func TestWrongClassesBy(t *testing.T) {
 	for want, by := range map[string]policy.ClassesBy{
 		"priority: endpoints is 2, want an endpoint of the table, 0 to 1": {
 			Endpoints: map[endpoint.ID]policy.Class{2: policy.Low}},
-		"priority: endpoints[GET /a] is 0, want a class": {Endpoints: map[endpoint.ID]policy.Class{1: policy.Unclassed}},
+		"priority: endpoints[GET /a] is 0, want a class": {Endpoints: map[endpoint.ID]policy.Class{1: 0}},
 		"priority: tiers[gold] is 5, want a class":       {Tiers: map[string]policy.Class{"gold": policy.Low + 1}},
 		"the name of a tier":                             {Tiers: map[string]policy.Class{"": policy.Low}},
 	} {

@@ -25,6 +25,9 @@
 // In a third of the plans rates follow an API that is slow in turns, as all gateways see it or each alone, and gateways
 // agree by the same network: what is promised stays what it is.
 //
+// In plans with classes (DrawClasses) requests for one endpoint are more urgent than those for the other, and share a
+// limit; each has what it is guaranteed once the faults are over, whatever the other asks for.
+//
 // What is known at any moment is checked at it: that parts of limits add up to one at most, that the
 // store is not taken for lost too soon; and when all is over that nothing is left of it.
 //

@@ -87,11 +87,13 @@ func (g *gateway) load(limits []Limit, places *Places, free int) {
 	for i, l := range limits {
 		doc.Rules = append(doc.Rules, policy.Rule{
 			Endpoint: bucketNames[i], Limit: l.Tokens, Per: l.Per, Burst: l.Burst, Scope: l.Scope, OnStoreLoss: l.Loss,
+			Priority: l.Priority,
 		})
 	}
 	doc.Rules = append(doc.Rules, places.rules()...)
 	set, problems := policy.Compile(doc, policy.CompileOptions{
-		Endpoints: endpoints, Shared: true, Free: free, Previous: g.rules.Set(), Now: time.Unix(0, g.clock.Now()),
+		Endpoints: endpoints, ClassesBy: classesBy(limits), Shared: true, Free: free,
+		Previous: g.rules.Set(), Now: time.Unix(0, g.clock.Now()),
 	})
 	if err := problems.Err(); err != nil {
 		panic(err)

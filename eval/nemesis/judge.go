@@ -37,6 +37,7 @@ func (w *world) judge() {
 		}
 	}
 	if len(w.found) == 0 {
+		w.guaranteed()
 		w.use()
 	}
 }

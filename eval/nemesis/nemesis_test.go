@@ -35,6 +35,9 @@ func TestNemesis(t *testing.T) { runs(t, race.Fewer(uint64(32)), nemesis.Draw) }
 // comes back.
 func TestNemesisOfPlaces(t *testing.T) { runs(t, race.Fewer(uint64(12)), nemesis.DrawPlaces) }
 
+// Whatever is composed at random, classes share a limit as is published.
+func TestNemesisOfClasses(t *testing.T) { runs(t, race.Fewer(uint64(16)), nemesis.DrawClasses) }
+
 // runs runs the plans of some seeds, so many if no flag says how many.
 func runs(t *testing.T, some uint64, draw func(seed uint64) *nemesis.Plan) {
 	from, n := *first, *seeds

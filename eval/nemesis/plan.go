@@ -37,10 +37,16 @@ type Limit struct {
 	rate.Limit
 	Scope policy.Scope
 	Loss  policy.StoreLoss
+
+	Priority policy.Priority // how classes share it; of the last bucket alone
 }
 
 func (l Limit) String() string {
-	return fmt.Sprintf("%d per %v, burst %d, %v, %v", l.Tokens, l.Per, l.Burst, l.Scope, l.Loss)
+	text := fmt.Sprintf("%d per %v, burst %d, %v, %v", l.Tokens, l.Per, l.Burst, l.Scope, l.Loss)
+	if l.Priority != "" {
+		text += ", " + string(l.Priority)
+	}
+	return text
 }
 
 // Load is requests for an endpoint: so many a second, in waves.

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// Priority says of which class requests are, beside what rules say of those that they apply to: critical, high, normal or
-// low.
+// Priority says of which class requests are, beside what rules say of those that they apply to: critical, high, normal
+// or low.
 type Priority struct {
 	// Endpoints are the classes of requests to endpoints, such as "GET /v1/reports": low; UNKNOWN is for those that
 	// match none. Default none.

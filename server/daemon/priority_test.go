@@ -88,8 +88,8 @@ func TestClassesByConfiguration(t *testing.T) {
 	}
 }
 
-// TestAReplayKnowsTheClassesOfCallers: a decision log has neither tokens nor their claims, but what they said of classes;
-// it is decided again as it was.
+// TestAReplayKnowsTheClassesOfCallers: a decision log has neither tokens nor their claims, but what they said of
+// classes; it is decided again as it was.
 func TestAReplayKnowsTheClassesOfCallers(t *testing.T) {
 	dir := t.TempDir()
 	written, routes := filepath.Join(dir, "decisions.log"), filepath.Join(dir, "routes.txt")
