@@ -95,5 +95,10 @@ const (
 // window is how long one lasts: what was sent at its beginning is late by its middle.
 func (s *Settings) window() int64 { return int64(max(shortest, 2*s.SLO)) }
 
+// Judged is from how many answers a second on the API can be judged: with fewer, windows have too few to the last.
+func (s *Settings) Judged() float64 {
+	return MinAnswers / time.Duration(patience*s.window()).Seconds()
+}
+
 // slow is the time from which on an answer counts as slow.
 func (s *Settings) slow() time.Duration { return s.SLO * slowPercent / 100 }

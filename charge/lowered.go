@@ -29,21 +29,10 @@ func lowered(l rate.Lowerings, terms *policy.Terms, level policy.Level, reach bu
 // Agreed says that the buckets of a rule go by what all agree on who share them.
 func Agreed(reach bucket.Reach) bool { return reach.Scope().Shared() }
 
-// KeepsRate says why the rate of a rule is not lowered where those of its endpoint are; "" if it is: that of token
-// buckets of one endpoint is. A bucket of all endpoints together is not one endpoint's, and who was told to wait in a
-// queue was told by its rate.
+// KeepsRate says why the rate of a rule is not lowered where those of its endpoint are; "" if it is.
 func KeepsRate(terms *policy.Terms, level policy.Level, reach bucket.Reach) string {
-	switch {
-	case terms.Concurrent:
-		return "it limits no rate"
-	case level.EveryEndpoint():
-		return "its bucket is for all endpoints together"
-	case terms.Shape.Algorithm != rate.TokenBucket:
-		return "it is no token bucket"
-	case reach.Scope() == bucket.Gossip:
-		return "its scope is gossip"
-	}
-	return ""
+	return policy.KeepsRate(terms.Concurrent, level.EveryEndpoint(), terms.Shape.Algorithm == rate.TokenBucket,
+		reach.Scope())
 }
 
 // MetLowered reports whether a rule whose rate is lowered refused the request: or would be, if those who share its

@@ -28,7 +28,7 @@ var checks = []Check{
 	{"unused_store_loss", Warning}, {"not_kept", Warning}, {"every_request", Warning}, {"some_answers", Warning},
 	{"lockout", Warning}, {"path_alone", Warning}, {"unused_identifier", Warning},
 	{"priority_below_cost", Warning}, {"tier_without_rule", Warning}, {"secret_in_name", Warning},
-	{"not_higher", Warning},
+	{"not_higher", Warning}, {"unfollowed", Warning},
 
 	{"above_address_guard", Note}, {"burst_high", Note}, {"burst_low", Note}, {"window_edge", Note},
 	{"expires_soon", Note}, {"redundant", Note}, {"percent_in_shadow", Note},
@@ -36,7 +36,8 @@ var checks = []Check{
 	{"priority_unused", Note}, {"priority_in_shadow", Note}, {"class_without_rule", Note}, {"tier_unused", Note},
 	{"login_open", Note}, {"message_unruled", Note}, {"listeners_open", Note}, {"batch_above_burst", Note},
 	{"price_above_burst", Note}, {"metered_by_others", Note},
-	{"one_by_one", Note}, {"same_moment", Note}, {"far_times", Note}, {"unused_ignore", Note},
+	{"one_by_one", Note}, {"same_moment", Note}, {"far_times", Note},
+	{"unjudged", Note}, {"unused_ignore", Note},
 }
 
 // Checks lists every kind of problem. Codes keep their meaning from version to

@@ -42,6 +42,9 @@ type CompileOptions struct {
 	// whose burst is less is reported.
 	Dearest map[endpoint.ID]int64
 
+	// Followed are the endpoints whose rates are lowered while the API behind is slow or fails, for advice alone.
+	Followed []Followed
+
 	// Unseen are the subjects that this process cannot tell apart, because it
 	// knows no regions or reads no identifiers. Rules for them compile, with a
 	// warning.

@@ -460,6 +460,7 @@ func (c *review) check() {
 			}
 		}
 	}
+	c.checkFollowed()
 	c.checkIdentified()
 }
 

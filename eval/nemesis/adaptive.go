@@ -19,8 +19,8 @@ type Adaptive struct {
 }
 
 func (a *Adaptive) String() string {
-	return fmt.Sprintf("floor %.2f, turns of %v, each gateway sees it alone: %v", float64(a.Floor)/adaptive.Whole, a.Turn,
-		a.Alone)
+	return fmt.Sprintf("floor %.2f, turns of %v, each gateway sees it alone: %v", float64(a.Floor)/adaptive.Whole,
+		a.Turn, a.Alone)
 }
 
 // drawAdaptive is for a third of the plans, beside what is drawn for all of them.
@@ -52,8 +52,8 @@ func (w *world) took(slot int, turn uint64) time.Duration {
 	return [...]time.Duration{objective / 4, objective / 4, objective * 7 / 10, 2 * objective}[r.IntN(4)]
 }
 
-// follow has a gateway see the API, and agree with the others on what to make of it, until ctx ends, or faults are over:
-// from then on rates are what rules say.
+// follow has a gateway see the API, and agree with the others on what to make of it, until ctx ends, or faults are
+// over: from then on rates are what rules say.
 func (w *world) follow(ctx context.Context, g *gateway, notices *redis.Notices) {
 	a, last, told := w.plan.Adaptive, uint64(0), w.now()
 	for ctx.Err() == nil {

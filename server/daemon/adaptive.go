@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 )
 
@@ -25,6 +28,17 @@ func adapts(c config.Config, table *endpoint.Table) (map[string]adaptive.Setting
 		}
 	}
 	return all, errors.Join(faults...)
+}
+
+// followed are the same endpoints, for advice on the rules that apply there.
+func followed(r *Registry) (all []policy.Followed) {
+	for template, s := range r.Adaptive {
+		if id, err := lookup(r.Table, "adaptive", template); err == nil {
+			all = append(all, policy.Followed{Endpoint: id, Floor: s.Floor, Judged: s.Judged()})
+		}
+	}
+	slices.SortFunc(all, func(a, b policy.Followed) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
+	return all
 }
 
 // adapted says in the log that the rates of an endpoint begin to be lowered, and that they are what the rules say

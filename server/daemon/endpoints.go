@@ -51,6 +51,7 @@ func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	if r != nil {
 		o.Endpoints, o.Costs, o.Identified, o.Parts = r.Table, r.Costs, r.Identified, r.Parts
 		o.Metered, o.Dearest, o.ClassesBy.Endpoints = r.Metered, r.Dearest, r.Classes
+		o.Followed = followed(r)
 	}
 	return o
 }

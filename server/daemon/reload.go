@@ -349,7 +349,7 @@ func sameRules(a, b *loaded) bool {
 		a.conf.Endpoint.Profile() == b.conf.Endpoint.Profile() && a.conf.BurstPercent == b.conf.BurstPercent &&
 		maps.Equal(a.registry.Costs, b.registry.Costs) && slices.Equal(a.registry.Identified, b.registry.Identified) &&
 		maps.Equal(a.registry.Parts, b.registry.Parts) && maps.Equal(a.registry.Dearest, b.registry.Dearest) &&
-		slices.Equal(a.registry.Metered, b.registry.Metered) &&
+		slices.Equal(a.registry.Metered, b.registry.Metered) && slices.Equal(a.compile.Followed, b.compile.Followed) &&
 		slices.Equal(a.compile.ScoreTiers, b.compile.ScoreTiers) &&
 		reflect.DeepEqual(a.compile.ClassesBy, b.compile.ClassesBy) &&
 		slices.Equal(a.compile.AgentTiers, b.compile.AgentTiers) &&
