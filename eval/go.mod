@@ -31,6 +31,7 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-chi/httprate v0.16.1
+	github.com/graph-gophers/graphql-go v1.11.0
 	github.com/headgate-io/headgate/clients/admin-go v0.0.0-00010101000000-000000000000
 	github.com/headgate-io/headgate/clients/decisions-go v0.0.0-00010101000000-000000000000
 	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02

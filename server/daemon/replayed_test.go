@@ -21,7 +21,7 @@ import (
 )
 
 // TestADecisionLogIsDecidedAgain: what a gateway decided of many callers at once, by address and by
-// token, under rules of several subjects, with costs, a penalty, a block, batches and messages, is
+// token, under rules of several subjects, with costs, a penalty, a block, batches, messages and operations of GraphQL, is
 // decided again as it was when its decision log is replayed under its rules: each decision, and by
 // the same rule.
 func TestADecisionLogIsDecidedAgain(t *testing.T) {
@@ -35,6 +35,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		{Endpoint: policy.All, Mode: policy.Block},
 		{Endpoint: "POST /v1/rpc", Limit: 40, Burst: 30, Name: "calls"},
 		{Endpoint: "POST /v1/rpc", Limit: 30, Burst: 12, Name: "how many"},
+		{Endpoint: "POST /v1/graphql", Limit: 300, Burst: 60, Name: "operations"},
 		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Burst: 3, Name: "reports"},
 		{Endpoint: "GET /v1/rpc?action=list", Limit: 9, Per: 24 * time.Hour, Algorithm: policy.Calendar, Name: "lists"},
 		{Endpoint: "GET /v1/items/{id}", Limit: 20, Burst: 4, Algorithm: policy.LeakyBucket, Name: "items"},
@@ -55,13 +56,18 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			c.Costs = map[string]int64{"POST /v1/items": 3, "POST /v1/rpc": 2}
 			c.Batches = []config.Batch{{Endpoint: "POST /v1/rpc"}}
 			c.MCP = []config.MCP{{Endpoint: "POST /v1/mcp"}}
+			schema := filepath.Join(dir, "people.graphql")
+			if err := os.WriteFile(schema, []byte(people), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.GraphQL = []config.GraphQL{{Endpoints: []string{"POST /v1/graphql"}, Schema: schema}}
 			routes := filepath.Join(dir, "routes.txt")
 			if err := os.WriteFile(
 				routes,
 				[]byte(
 					"GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\n"+
 						"GET /v1/files/{path...}\nGET /v1/rpc?action=list\n"+
-						"POST /v1/rpc\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n",
+						"POST /v1/rpc\nPOST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n",
 				),
 				0o600,
 			); err != nil {
@@ -82,6 +88,9 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 				r.Method = "POST"
 			case "/v1/rpc":
 				r.Method, text = "POST", "["+strings.Repeat("{},", rng.IntN(9))+"{}]"
+			case "/v1/graphql":
+				one := fmt.Sprintf(`{"query":"{people(first:%d){name}}"}`, 1+rng.IntN(20))
+				r.Method, text = "POST", []string{one, "[" + one + ", " + one + "]"}[rng.IntN(2)]
 			case "/v1/mcp":
 				tools := [...]string{"report", "search"}
 				r.Method, text = "POST", `{"id":1,"method":"tools/call","params":{"name":"`+tools[rng.IntN(2)]+`"}}`
@@ -127,6 +136,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 						"/v1/rpc?action=list&x=1",
 						"/v1/rpc",
 						"/v1/mcp",
+						"/v1/graphql",
 						"/v1/nothing",
 						"/v1/items/%2e%2e/x",
 					)
