@@ -15,6 +15,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/body"
 	"github.com/headgate-io/headgate/httplimit"
+	"github.com/headgate-io/headgate/server/attack"
 	"github.com/headgate-io/headgate/server/graphql"
 )
 
@@ -274,9 +275,15 @@ func (r *writer) spoilt(text string) string {
 	return text
 }
 
-// TestNoRequestHoldsMoreThanItCosts: honest requests are priced, and neither they nor those that are spoilt make the
-// server resolve more objects than they cost.
-func TestNoRequestHoldsMoreThanItCosts(t *testing.T) {
+// site is the server behind the limiter.
+type site struct {
+	http.Handler
+	*counter
+	price httplimit.Price // of the newest request
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
 	pricer, err := graphql.New("schema.graphql", schema, graphql.Options{MaxCost: 20_000, MaxDepth: 50})
 	if err != nil {
 		t.Fatal(err)
@@ -285,19 +292,66 @@ func TestNoRequestHoldsMoreThanItCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var price httplimit.Price
+	s := &site{counter: &counter{}}
 	calls, err := httplimit.NewCalls(httplimit.CallOptions{Endpoints: lim.Endpoints(), Priced: []httplimit.Priced{{
 		Endpoint: "POST /graphql", Refuse: graphql.Refuse,
 		Price: func(r *http.Request, target string, text []byte) httplimit.Price {
-			price = pricer.Price(r, target, text)
-			return price
+			s.price = pricer.Price(r, target, text)
+			return s.price
 		}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &counter{}
-	api := gophers.MustParseSchema(strings.ReplaceAll(schema, " = 3", ""), &query{c}, gophers.MaxParallelism(1))
-	limited := httplimit.Handler(lim, &relay.Handler{Schema: api}, httplimit.Options{Calls: calls})
+	api := gophers.MustParseSchema(strings.ReplaceAll(schema, " = 3", ""), &query{s.counter}, gophers.MaxParallelism(1))
+	s.Handler = httplimit.Handler(lim, &relay.Handler{Schema: api}, httplimit.Options{Calls: calls})
+	return s
+}
+
+// send sends a request, and fails if more is resolved for it than it costs.
+func (s *site) send(t *testing.T, what any, text string, r *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	s.objects, s.price = 0, httplimit.Price{Fault: body.Unread} // by another than Price
+	answer := httptest.NewRecorder()
+	s.ServeHTTP(answer, r)
+	if s.objects > max(0, s.price.Cost-1) { // beside the root
+		t.Fatalf("%v: %d objects, and it cost %d (%v): %s\n%.300s", what, s.objects, s.price.Cost, s.price.Fault, text,
+			answer.Body)
+	}
+	return answer
+}
+
+// TestAttacksGetNoMoreThanTheyPay: a document that is written in every way that headgate attack knows.
+func TestAttacksGetNoMoreThanTheyPay(t *testing.T) {
+	s := newSite(t)
+	const text = `{"query":"{people(first:20){name}}"}`
+	a, ok := attack.Messages(text)
+	if !ok {
+		t.Fatalf("%s is no message", text)
+	}
+	through, sent := 0, 0
+	for _, f := range append(append(a.Families, a.Doubtful...), attack.Batches.Families...) {
+		for i := range 33 {
+			made := f.Make(attack.Request{Method: "POST", Target: "/graphql", Body: text}.With(
+				attack.Field{Name: "Content-Type", Value: "application/json"}), i)
+			r := httptest.NewRequest(made.Method, made.Target, strings.NewReader(made.Body))
+			for _, one := range made.Header {
+				r.Header.Add(one.Name, one.Value)
+			}
+			s.send(t, f.Name, made.Body, r)
+			if sent++; s.objects > 0 {
+				through++
+			}
+		}
+	}
+	if through < 200 || sent-through < 500 {
+		t.Errorf("%d of %d were answered, want some of both", through, sent)
+	}
+}
+
+// TestNoRequestHoldsMoreThanItCosts: honest requests are priced, and neither they nor those that are spoilt make the
+// server resolve more objects than they cost.
+func TestNoRequestHoldsMoreThanItCosts(t *testing.T) {
+	s := newSite(t)
 	most, tight, ran, refused, passed := int64(0), 0, 0, 0, 0
 	for seed := range uint64(3000) {
 		r := &writer{Rand: rand.New(rand.NewPCG(seed, 20))}
@@ -306,14 +360,10 @@ func TestNoRequestHoldsMoreThanItCosts(t *testing.T) {
 		if spoilt {
 			text = r.spoilt(text)
 		}
-		c.objects = 0
 		request := httptest.NewRequest("POST", "/graphql", strings.NewReader(text))
 		request.Header.Set("Content-Type", "application/json")
-		answer := httptest.NewRecorder()
-		limited.ServeHTTP(answer, request)
-		switch {
-		case price.Fault == body.None && c.objects > price.Cost-1: // beside the root
-			t.Fatalf("seed %d: %d objects, and it cost %d: %s\n%.300s", seed, c.objects, price.Cost, text, answer.Body)
+		answer := s.send(t, seed, text, request)
+		switch price := s.price; {
 		case price.Fault != body.None && !spoilt && price.Fault != body.Costly && price.Fault != body.Many:
 			t.Fatalf("seed %d: refused, %v, %s: %s", seed, price.Fault, price.Why, text)
 		case price.Fault != body.None:
@@ -326,8 +376,8 @@ func TestNoRequestHoldsMoreThanItCosts(t *testing.T) {
 			if ran++; spoilt {
 				passed++
 			}
-			most = max(most, c.objects)
-			if c.objects == price.Cost-1 {
+			most = max(most, s.objects)
+			if s.objects == price.Cost-1 {
 				tight++
 			}
 		}

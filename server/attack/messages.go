@@ -13,8 +13,8 @@ import (
 // A limit of a tool, a method or a model goes by what stands in a body. Who reads the body before the
 // API, and finds another name in it than the API does, counts for another budget, or for none.
 
-// Messages writes the plan's message of JSON-RPC, or its request to a language model, in ways that some
-// servers read as the same. It reports false for other bodies.
+// Messages writes the plan's message of JSON-RPC, its request to a language model or its document of GraphQL in
+// ways that some servers read as the same. It reports false for other bodies.
 func Messages(text string) (a Attack, ok bool) {
 	fields := named(text)
 	if len(fields) == 0 {
@@ -78,8 +78,10 @@ func named(body string) (fields []field) {
 	}
 	if read("method"); len(fields) > 0 {
 		read("params", "name")
-	} else {
-		read("model")
+	} else if read("model"); len(fields) == 0 {
+		if read("query"); len(fields) > 0 && !strings.Contains(fields[0].value, "{") { // no document of GraphQL
+			return nil
+		}
 	}
 	return fields
 }
@@ -147,7 +149,7 @@ func escaped(text string, set int) string {
 // twice are families in which the name of the field stands twice, or so that some would not find it.
 func (f field) twice() []Family {
 	last := f.path[len(f.path)-1]
-	other := quote(map[string]string{"method": "ping", "name": "nothing", "model": "none"}[last])
+	other := quote(map[string]string{"method": "ping", "name": "nothing", "model": "none", "query": "{__typename}"}[last])
 	before := func(what, name, value string) Family {
 		return f.change(what, func(m []member, at, _ int) []member {
 			return slices.Insert(m, at, member{name, value})
@@ -289,7 +291,7 @@ func envelopes() []Family {
 		with("answered by events", func(int) Field { return Field{"Accept", "text/event-stream"} }),
 		with("as one that goes on", func(i int) Field { return Field{"Last-Event-Id", fmt.Sprint(i)} }),
 		{"in the query too", func(r Request, i int) Request {
-			return asking(r, []string{"method", "model", "name"}[i%3], fmt.Sprint("x", i))
+			return asking(r, []string{"method", "model", "name", "query"}[i%4], fmt.Sprint("x", i))
 		}},
 	}
 }

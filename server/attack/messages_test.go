@@ -140,7 +140,8 @@ func TestMessagesHaveOneReading(t *testing.T) {
 			t.Errorf("%s: %d of all were let through, want some", c.text, through)
 		}
 	}
-	for _, text := range []string{"", "x", "[1]", `{"id":"1"}`, `{"method":7}`, `{"params":{"name":"report"}}`} {
+	for _, text := range []string{"", "x", "[1]", `{"id":"1"}`, `{"method":7}`, `{"params":{"name":"report"}}`,
+		`{"query":"red shoes"}`} {
 		if _, ok := attack.Messages(text); ok {
 			t.Errorf("%s is a message", text)
 		}

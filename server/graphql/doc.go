@@ -1,8 +1,8 @@
 // Package graphql says what requests for GraphQL cost before they are answered, by the schema and by what they ask for.
 //
-// An operation costs what the objects weigh that its answer may hold at most: an object 1, a scalar nothing, unless the
-// schema (@cost, @listSize; GraphQL Cost Directives, IBM, draft of 2021) or Options say otherwise. Of a list that is as
-// many as an argument asks for. With users(first: Int): [User],
+// An operation costs what the objects weigh that its answer may hold at most: an object 1, a scalar nothing (1
+// at the root), unless the schema (@cost, @listSize; GraphQL Cost Directives, IBM, draft of 2021) or Options
+// say otherwise. Of a list that is as many as an argument asks for. With users(first: Int): [User],
 //
 //	{ users(first: 20) { name friends { name } } }
 //

@@ -45,12 +45,17 @@ type Query {
   node(id: ID!): Node
   search(text: String!, limit: BigInt = 25): [Result!] @cost(weight: 10)
   report: Report
+  hello(name: String): String
+  ping: String @cost(weight: "0")
   nodes(ids: [ID!]!): [Node]!
   found(ids: [ID!], filter: Filter): PostConnection
 }
 input Filter { ids: [ID!] not: Filter }
 scalar BigInt
-type Mutation @cost(weight: "10") { rename(name: String!): User }
+type Mutation @cost(weight: "10") {
+  rename(name: String!): User
+  login(password: String!): Boolean
+}
 type Subscription { added: Post }
 `
 
@@ -133,6 +138,8 @@ func TestDocument(t *testing.T) {
 		{query: `{search(text:"x",limit:"2"){__typename}}`, want: 1 + 10 + 2*3},
 		{query: `mutation{rename(name:"x"){name}}`, want: 11},
 		{query: `subscription{added{title}}`, want: 1 + 3},
+		{query: `{hello ping a:hello(name:"x") b:__typename}`, want: 3},
+		{query: `mutation{a:login(password:"1") b:login(password:"2") c:login(password:"3")}`, want: 10 + 3},
 		{query: `{node(id:1){related{id}}}`, want: 1 + 3 + 10*3},
 
 		// Variables.

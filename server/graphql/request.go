@@ -50,10 +50,15 @@ func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return p.get(r, query, text)
 	}
+	both := refused(body.Alike, "What is executed may stand in the body or in the query, not in both.")
+	operation, named := "", false
 	for _, name := range names {
-		if _, there, fault := body.FormText([]byte(query), name); there || fault != body.None {
-			return httplimit.Price{}, refused(body.Alike,
-				"What is executed may stand in the body or in the query, not in both.")
+		value, there, fault := body.FormText([]byte(query), name)
+		switch {
+		case fault != body.None, there && name != nameOperation:
+			return httplimit.Price{}, both
+		case there: // as some clients do, for those who read logs
+			operation, named = value, true
 		}
 	}
 	text = bytes.TrimLeft(text, " \t\r\n")
@@ -62,11 +67,17 @@ func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit
 	}
 	if text[0] != '[' {
 		one, err := read(text)
+		if err == nil && named && operation != one.operation {
+			err = both
+		}
 		if err != nil {
 			return httplimit.Price{}, err
 		}
 		c, err := p.one(one, p.options.MaxTokens)
 		return p.priced(c, 1, err)
+	}
+	if named {
+		return httplimit.Price{}, both
 	}
 	return p.batch(text)
 }

@@ -292,7 +292,11 @@ func (c *compiler) fields(t *typ, def *ast.Definition) {
 		for of := d.Type; of.Elem != nil; of = of.Elem {
 			f.lists++
 		}
-		f.own = c.weight(d.Directives, 0, name)
+		own := amount(0)
+		if f.of.leaf && c.isRoot(def) {
+			own = unit // else a hundred logins that return a word would cost nothing
+		}
+		f.own = c.weight(d.Directives, own, name)
 		if cost, ok := c.options.Costs[name]; ok {
 			f.own = c.cost(name, cost)
 		}
@@ -314,6 +318,10 @@ func (c *compiler) fields(t *typ, def *ast.Definition) {
 		}
 		t.fields[d.Name] = f
 	}
+}
+
+func (c *compiler) isRoot(def *ast.Definition) bool {
+	return def == c.schema.Query || def == c.schema.Mutation || def == c.schema.Subscription
 }
 
 // bySizeArguments finds out by the names of arguments how long a list is, or those beneath.

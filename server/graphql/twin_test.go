@@ -132,6 +132,10 @@ func (w *twin) field(f placed, from *handed, depth int) *big.Rat {
 	defs := w.definitions(f)
 	for _, d := range defs {
 		one := new(big.Rat)
+		if w.schema.Types[d.Type.Name()].IsLeafType() &&
+			slices.Contains([]*ast.Definition{w.schema.Query, w.schema.Mutation, w.schema.Subscription}, f.on) {
+			one = rat("1")
+		}
 		if c := d.Directives.ForName("cost"); c != nil {
 			one = rat(c.Arguments.ForName("weight").Value.Raw)
 		}
