@@ -254,8 +254,8 @@ func (r *writer) spoilt(text string) string {
 		at := r.IntN(len(text))
 		switch r.IntN(5) {
 		case 0:
-			text = text[:at] + r.pick(`{`, `}`, `"`, `\"`, `#`, `\n`, `,`, `:`, `$`, `...`, ` `, `\u2028`, `\r`, `9`, `0`, `-`,
-				`@`, `"""`, `\\`, `\u0000`, `\ufeff`, `[`, `]`, `(`, `)`) + text[at:]
+			text = text[:at] + r.pick(`{`, `}`, `"`, `\"`, `#`, `\n`, `,`, `:`, `$`, `...`, ` `, `\u2028`,
+				`\r`, `9`, `0`, `-`, `@`, `"""`, `\\`, `\u0000`, `\ufeff`, `[`, `]`, `(`, `)`) + text[at:]
 		case 1:
 			text = text[:at] + text[min(len(text), at+1+r.IntN(4)):]
 		case 2:
@@ -265,8 +265,8 @@ func (r *writer) spoilt(text string) string {
 			text = strings.Replace(text, `"query"`, r.pick(`"query":"{person(id:1){id}}","Query"`, `"QUERY"`,
 				`"query":"{person(id:1){id}}","query"`, `"que\u0072y"`, `"query":null,"query"`), 1)
 		default:
-			text = strings.Replace(text, `"variables":{`, r.pick(`"variables":{"v0":1,`, `"Variables":{"v0":11},"variables":{`,
-				`"variables":{"v0":1,"v1":2,`, `"variables":{"V0":12,`), 1)
+			text = strings.Replace(text, `"variables":{`, r.pick(`"variables":{"v0":1,`,
+				`"Variables":{"v0":11},"variables":{`, `"variables":{"v0":1,"v1":2,`, `"variables":{"V0":12,`), 1)
 		}
 		if text == "" {
 			return "x"

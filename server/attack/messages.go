@@ -149,7 +149,8 @@ func escaped(text string, set int) string {
 // twice are families in which the name of the field stands twice, or so that some would not find it.
 func (f field) twice() []Family {
 	last := f.path[len(f.path)-1]
-	other := quote(map[string]string{"method": "ping", "name": "nothing", "model": "none", "query": "{__typename}"}[last])
+	other := quote(map[string]string{
+		"method": "ping", "name": "nothing", "model": "none", "query": "{__typename}"}[last])
 	before := func(what, name, value string) Family {
 		return f.change(what, func(m []member, at, _ int) []member {
 			return slices.Insert(m, at, member{name, value})

@@ -31,8 +31,9 @@ type Plan struct {
 	// Header is sent with every request. With a valid credential in it the attacks are those of somebody who has one.
 	Header []Field
 
-	// Body is sent with every request, as JSON unless Header says otherwise. With it, bodies that hold several are
-	// tried too; and if it is a message of JSON-RPC asks a language model or holds a document of GraphQL, other ways to write it (Messages).
+	// Body is sent with every request, as JSON unless Header says otherwise. With it, bodies that hold several
+	// are tried too; and if it is a message of JSON-RPC asks a language model or holds a document of GraphQL,
+	// other ways to write it (Messages).
 	Body string
 
 	// Agent is the User-Agent.

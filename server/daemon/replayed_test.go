@@ -20,10 +20,10 @@ import (
 	"github.com/headgate-io/headgate/server/replay"
 )
 
-// TestADecisionLogIsDecidedAgain: what a gateway decided of many callers at once, by address and by
-// token, under rules of several subjects, with costs, a penalty, a block, batches, messages and operations of GraphQL, is
-// decided again as it was when its decision log is replayed under its rules: each decision, and by
-// the same rule.
+// TestADecisionLogIsDecidedAgain: what a gateway decided of many callers at once, by address and by token,
+// under rules of several subjects, with costs, a penalty, a block, batches, messages and operations of GraphQL,
+// is decided again as it was when its decision log is replayed under its rules: each decision, and by the same
+// rule.
 func TestADecisionLogIsDecidedAgain(t *testing.T) {
 	rules := []policy.Rule{
 		{Endpoint: policy.Default, Limit: 40, Burst: 5, Name: "everybody"},
