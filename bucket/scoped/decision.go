@@ -116,8 +116,11 @@ func (s *Store) begin(now int64, takes []bucket.Take, outs []bucket.Outcome, spe
 			s.end(d)
 			return nil, errNothingShared
 		case scope == bucket.Lease && takes[i].Place != 0:
-			if !spends || !s.spend(now, d, i) {
-				d.strict.add(i, &takes[i])
+			if spends && s.spend(now, d, i) {
+				continue
+			}
+			if t := d.strict.add(i, &takes[i]); !spends && s.waits(now, t) {
+				t.Cost = 0 // it is counted already
 			}
 		case scope == bucket.Lease && s.o.Leases != nil:
 			s.lease(now, d, i)
@@ -157,6 +160,11 @@ func (d *decision) report(outs []bucket.Outcome) {
 			if d.partless && d.takes[of].Reach.Scope() == bucket.Split {
 				untilPart(&d.takes[of], &outs[of])
 			}
+		}
+	}
+	for i := range d.spent {
+		if one := &d.spent[i]; one.told {
+			outs[one.of] = one.outcome()
 		}
 	}
 }

@@ -41,6 +41,7 @@ type spare struct {
 	shape rate.Shape // that it was admitted by
 	place uint32     // its name, which is that of the request that took it of the store
 	since int64      // when the store was asked last to keep it, in Unix nanoseconds
+	left  int64      // how many were free when it was taken of the store
 	round uint64     // in which it became idle
 }
 
@@ -81,7 +82,7 @@ func (s *Store) spend(now int64, d *decision, of int) bool {
 			delete(p.idle, t.Key)
 		}
 		if found = last.shape == t.Shape && last.fresh(now); found {
-			d.spent = append(d.spent, spending{of, last})
+			d.spent = append(d.spent, spending{of: of, spare: last})
 		} else {
 			delete(p.names, last.place)
 			stale = append(stale, owedPlace{last.change(), now + last.shape.Tick + int64(time.Second)})
@@ -94,10 +95,28 @@ func (s *Store) spend(now int64, d *decision, of int) bool {
 	return found
 }
 
+// waits reports whether a take would have a spare place.
+func (s *Store) waits(now int64, t *bucket.Take) bool {
+	if !s.spends(t) || s.lost(t.Tag) {
+		return false
+	}
+	p := &s.spares
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.idle[t.Key]
+	return len(list) > 0 && list[len(list)-1].shape == t.Shape && list[len(list)-1].fresh(now)
+}
+
 // spending is a take of a decision that has a spare place.
 type spending struct {
 	of int
 	spare
+	told bool // the decision is an admission
+}
+
+// outcome is what is known of the places of a bucket when a spare one was taken: what was heard of them last.
+func (p *spending) outcome() bucket.Outcome {
+	return bucket.Outcome{Allowed: true, Remaining: p.left, ResetAfter: time.Duration(p.shape.Tick)}
 }
 
 // hold notes which places a decision took of the store, and which spare ones; those of one that is denied are spare
@@ -111,6 +130,7 @@ func (s *Store) hold(d *decision, allowed bool) {
 			continue
 		}
 		s.counts.free.Add(1)
+		one.told = true
 		p.note(d.takes[one.of].Place, one.spare, s.o.MaxUsage)
 	}
 	if !allowed {
@@ -118,9 +138,10 @@ func (s *Store) hold(d *decision, allowed bool) {
 	}
 	for i, of := range d.strict.of {
 		t := &d.takes[of]
-		if s.spends(t) && d.strict.outs[i].Allowed && !d.strict.outs[i].Unknown {
-			p.note(t.Place, spare{key: t.Key, tag: t.Tag, reach: t.Reach, shape: t.Shape, place: t.Place, since: d.now},
-				s.o.MaxUsage)
+		if o := &d.strict.outs[i]; s.spends(t) && o.Allowed && !o.Unknown {
+			p.note(t.Place, spare{
+				key: t.Key, tag: t.Tag, reach: t.Reach, shape: t.Shape, place: t.Place, since: d.now, left: o.Remaining,
+			}, s.o.MaxUsage)
 		}
 	}
 }

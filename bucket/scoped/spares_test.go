@@ -279,3 +279,25 @@ func TestWhoLeavesKeepsNoPlace(t *testing.T) {
 		}
 	})
 }
+
+// What is looked at is what would be decided: there is a place, though the store has none left.
+func TestASparePlaceIsSeen(t *testing.T) {
+	leasing(t, 2, func(t *testing.T, stores []*scoped.Store, _ []*wire) {
+		one := leased(t, 1, 2, bucket.LossClosed)
+		try(t, stores[1], start, leased(t, 9, 2, bucket.LossClosed))
+		try(t, stores[0], start, one)
+		end(t, stores[0], start, one, start)
+		for n, want := range []bool{true, false} { // here, and elsewhere
+			var out [1]bucket.Outcome
+			next := []bucket.Take{leased(t, 2, 2, bucket.LossClosed)}
+			allowed, err := stores[n].Peek(context.Background(), start, next, out[:])
+			if err != nil || allowed != want {
+				t.Errorf("gateway %d would admit: %t, %v, want %t", n, allowed, err, want)
+			}
+		}
+		allowed, o := try(t, stores[0], start, leased(t, 2, 2, bucket.LossClosed))
+		if !allowed || o[0].Unknown || o[0].Remaining != 0 {
+			t.Errorf("%t, %+v, want what was heard of the bucket last", allowed, o)
+		}
+	})
+}
