@@ -98,8 +98,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@HEADGATE_TEST_ENGINE=fast $(GOTEST) -run TestPagesRun -skip 'TestPagesRun/($(SORTED))\.md' ./server/cmd/headgate
 	@$(MAKE) -s engine STREAMS=10000000
 	@$(GOTEST) -tags long -run TestReadersAgreeForLong ./eval/readers
-	@echo "== a store that is well, on a machine that is too busy"
-	@$(GOTEST) -tags long -run TestAStoreThatIsWell ./server/daemon
+	@echo "== what requests cost in the end, and a store that is well on a machine that is too busy"
+	@$(GOTEST) -tags long -run 'TestEveryRequestCostsWhatItDid|TestAStoreThatIsWell' ./server/daemon
 	@echo "== a gateway that is kept busy while all changes under it, for a moment"
 	@$(GOTEST) -tags long -run TestSoak ./eval/soak
 	@echo "== gateways and their store, broken at random"
