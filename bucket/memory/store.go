@@ -335,7 +335,9 @@ func ascending(shards []uint32, shard uint32) []uint32 {
 		return shards
 	}
 	shards = append(shards, shard)
-	copy(shards[at+1:], shards[at:])
+	for i := len(shards) - 1; i > at; i-- {
+		shards[i] = shards[i-1]
+	}
 	shards[at] = shard
 	return shards
 }
