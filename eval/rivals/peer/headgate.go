@@ -70,9 +70,10 @@ func (h *Headgate) Rules(rules int) Decide {
 	for i := range takes {
 		takes[i] = bucket.Take{Shape: h.shape, Cost: 1}
 	}
+	room := make([]byte, 0, 64)
 	return func(key string) bool {
 		for i := range takes {
-			takes[i].Key = h.keys.Key(uint64(i), 1, []byte(key))
+			takes[i].Key = h.keys.Key(uint64(i), 1, append(room, key...))
 		}
 		allowed, err := h.Store.TryConsume(ctx, h.Now(), takes, outs)
 		return allowed && err == nil
@@ -84,11 +85,12 @@ func (h *Headgate) Rules(rules int) Decide {
 func (h *Headgate) OneOf(rules int) Decide {
 	takes, outs, ctx, turn := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1),
 		context.Background(), 0
+	room := make([]byte, 0, 64)
 	return func(key string) bool {
 		if turn++; turn == rules {
 			turn = 0
 		}
-		takes[0].Key = h.keys.Key(uint64(turn), 1, []byte(key))
+		takes[0].Key = h.keys.Key(uint64(turn), 1, append(room, key...))
 		allowed, err := h.Store.TryConsume(ctx, h.Now(), takes, outs)
 		return allowed && err == nil
 	}
