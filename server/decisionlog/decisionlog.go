@@ -28,6 +28,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/reservation"
 )
 
@@ -82,6 +83,9 @@ type Entry struct {
 	// Score is that of the caller, where callers are scored and it has one above 0, and Points what it is the sum of.
 	Score  int            `json:"score,omitempty"`
 	Points map[string]int `json:"points,omitempty"`
+
+	// Multiplier is the least part of a rule's rate that was in force, where one was lowered (headgate.Options.Adaptive).
+	Multiplier float64 `json:"multiplier,omitempty"`
 
 	// Shadow are the rules in shadow that would have denied it.
 	Shadow []string `json:"shadow_denied,omitempty"`
@@ -246,6 +250,9 @@ func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) En
 		}
 	}
 	for _, v := range d.Verdicts() {
+		if part := float64(v.Lowered) / rate.Whole; part > 0 && (e.Multiplier == 0 || part < e.Multiplier) {
+			e.Multiplier = part
+		}
 		if v.Shadow && !v.Outcome.Allowed {
 			e.Shadow = append(e.Shadow, d.Policies().Rule(v.Rule).Title())
 		}

@@ -28,6 +28,12 @@ import (
 func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request, *headgate.Decision),
 	rules ...policy.Rule) *headgate.Limiter {
 	t.Helper()
+	return limiterWith(t, now, observe, func(*headgate.Options) {}, rules...)
+}
+
+func limiterWith(t testing.TB, now func() time.Time, observe func(*headgate.Request, *headgate.Decision),
+	change func(*headgate.Options), rules ...policy.Rule) *headgate.Limiter {
+	t.Helper()
 	template, err := endpoint.ParseTemplate("GET /v1/items/{id}")
 	if err != nil {
 		t.Fatal(err)
@@ -40,12 +46,14 @@ func limiter(t testing.TB, now func() time.Time, observe func(*headgate.Request,
 	if set == nil {
 		t.Fatal(problems.Err())
 	}
-	l, err := headgate.New(headgate.Options{
+	o := headgate.Options{
 		Endpoints: table,
 		Policies:  headgate.Fixed(set),
 		Now:       now,
 		Observe:   observe,
-	})
+	}
+	change(&o)
+	l, err := headgate.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ type Decided struct {
 	Missing int64  // requests that were not written down, before this one
 
 	UnderWay bool // it took more for a request that was served already
+	Lowered  bool // the rate of a rule that it met was lowered, as the API was slow or failed
 
 	// CallerClass is how urgent its callers' tiers and claims made it, which are not in the log; policy.Unclassed for
 	// nothing.
@@ -64,7 +65,7 @@ func inDecisions() func(line string, e *Entry) error {
 	from, cost, sampled, skipped := o.first("address"), o.first("cost"), o.first("sampled"), o.first("skipped")
 	requests, reserved, settles := o.first("requests"), o.first("reservation"), o.first("settled")
 	actual, status, outcome := o.first("actual"), o.first("status"), o.first("outcome")
-	callerClass := o.first("caller_class")
+	callerClass, multiplier := o.first("caller_class"), o.first("multiplier")
 	return func(line string, e *Entry) error {
 		if err := o.read(line); err != nil {
 			return err
@@ -102,6 +103,7 @@ func inDecisions() func(line string, e *Entry) error {
 		d.Parts, _ = strconv.ParseInt(many, 10, 64)
 		d.Parts, d.UnderWay = max(1, d.Parts), said && many == "0"
 		d.CallerClass, _ = policy.ParseClass(text(callerClass))
+		_, d.Lowered = multiplier()
 		if part, err := strconv.ParseFloat(text(sampled), 64); err == nil && part > 1 && part < 1e9 {
 			d.Missing = int64(math.Round(part)) - 1
 		}

@@ -204,6 +204,9 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 		request.Cost, request.Parts = e.Decided.each()
 		request.Message, request.UnderWay = endpoint.OfMessages(e.Method), e.Decided.UnderWay
 		request.Class = e.Decided.CallerClass
+		if e.Decided.Lowered {
+			r.report.Lowered++
+		}
 		if request.User != nil {
 			request.User.Project = e.Decided.Project
 		}

@@ -223,6 +223,23 @@ func TestDenials(t *testing.T) {
 	}
 }
 
+// TestLinesOfALoweredRate: what met a rate that was lowered then is counted, and meets all of it here.
+func TestLinesOfALoweredRate(t *testing.T) {
+	var log strings.Builder
+	for n, verdict := range []string{"allowed", "denied", "denied"} {
+		reason, lowered := "over_limit", `,"multiplier":0.25`
+		if verdict == "allowed" {
+			reason, lowered = "within_limits", ""
+		}
+		fmt.Fprintf(&log, `{"at":%d,"decision":%q,"reason":%q,"rule":"default","endpoint":"UNKNOWN","caller":`+
+			`"5e5e5e5e5e5e5e5e","kind":"address","cost":1%s}`+"\n", int64(n+1)*int64(time.Second), verdict, reason, lowered)
+	}
+	got := replayed(t, log.String(), []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1}})
+	if got.Lowered != 2 || got.Requests != 3 || got.Sides[0].Denied != 0 {
+		t.Errorf("%+v, side %+v", got, got.Sides[0])
+	}
+}
+
 // TestUnreadLines: they are counted, the first are told with their reasons, and a log of nothing else is an error.
 func TestUnreadLines(t *testing.T) {
 	good := `192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5` + "\n"

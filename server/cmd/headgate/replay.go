@@ -253,6 +253,9 @@ func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 	if r.Missing > 0 {
 		fmt.Fprintf(w, "missing   %d that were not written down, so that less is denied here than was\n", r.Missing)
 	}
+	if r.Lowered > 0 {
+		fmt.Fprintf(w, "lowered   %d met a rate that was lowered then, and is not here, so that less is denied\n", r.Lowered)
+	}
 	for _, s := range r.Sides {
 		fmt.Fprintf(w, "\n%s\n", plain(s.Name))
 		fmt.Fprintf(w, "denied    %d, %s", s.Denied, share(s.Share()))
