@@ -84,7 +84,7 @@ type Entry struct {
 	Score  int            `json:"score,omitempty"`
 	Points map[string]int `json:"points,omitempty"`
 
-	// Multiplier is the least part of a rule's rate that was in force, where one was lowered (headgate.Options.Adaptive).
+	// Multiplier is the least part of a rule's rate that was in force, where one was lowered.
 	Multiplier float64 `json:"multiplier,omitempty"`
 
 	// Shadow are the rules in shadow that would have denied it.

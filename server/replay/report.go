@@ -26,8 +26,9 @@ type Report struct {
 	Settled map[string]int64 `json:"settled_otherwise,omitempty"`
 	Missing int64            `json:"missing,omitempty"`
 
-	// Lowered counts those of a decision log that met a rule whose rate was lowered then, as the API was slow or failed.
-	// Here it is what the rule says: by what the API did under other rules nobody can go.
+	// Lowered counts those of a decision log that met a rule whose rate was lowered then, as the API
+	// was slow or failed. Here it is what the rule says: what the API had done under other rules
+	// nobody knows.
 	Lowered int64 `json:"lowered,omitempty"`
 
 	// Faults are why lines could not be read, the first ones; Unread counts all.

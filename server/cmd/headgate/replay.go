@@ -254,7 +254,8 @@ func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 		fmt.Fprintf(w, "missing   %d that were not written down, so that less is denied here than was\n", r.Missing)
 	}
 	if r.Lowered > 0 {
-		fmt.Fprintf(w, "lowered   %d met a rate that was lowered then, and is not here, so that less is denied\n", r.Lowered)
+		fmt.Fprintf(w, "lowered   %d met a rate that was lowered then, and is not here, so that less is denied\n",
+			r.Lowered)
 	}
 	for _, s := range r.Sides {
 		fmt.Fprintf(w, "\n%s\n", plain(s.Name))
