@@ -39,8 +39,8 @@ func (s *Set) ClassOfTier(project, tier string) Class {
 	switch {
 	case len(s.classesBy.Tiers) == 0:
 		return Unclassed
-	case tier == "" && project != "":
-		tier = s.Tier(project)
+	case tier == "":
+		return s.tierClasses[s.byProject[s.projects.find(project)].tier]
 	}
 	return s.classesBy.Tiers[tier]
 }
@@ -87,6 +87,10 @@ func (c *review) readClasses() {
 	}
 	c.set.classesBy = ClassesBy{maps.Clone(by.Endpoints), maps.Clone(by.Tiers), by.Claim}
 	c.set.prioritises, c.set.classed, c.set.places = true, occur, placesOf(occur)
+	c.set.tierClasses = make([]Class, c.set.tiers.len()+1)
+	for n := 1; n < len(c.set.tierClasses); n++ {
+		c.set.tierClasses[n] = by.Tiers[string(c.set.tiers.name(uint32(n)))]
+	}
 }
 
 // noteClasses reports what surprises about what is said of classes besides what rules say.

@@ -33,6 +33,9 @@ func TestClassesBy(t *testing.T) {
 			t.Errorf("of project and tier %q: %v, want %v", tier, got, want)
 		}
 	}
+	if n := testing.AllocsPerRun(100, func() { set.ClassOfTier("acme", "") }); n != 0 {
+		t.Errorf("ClassOfTier allocates %v times, want 0", n)
+	}
 	if !set.Prioritises() || set.Places() == nil || len(set.Places().Shares) != 3 {
 		t.Errorf("places are shared by %+v, want high, normal and low", set.Places())
 	}

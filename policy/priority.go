@@ -241,7 +241,7 @@ func checkPriority(r *Rule, sh rate.Shape, wrong func(field, value, want string)
 			"of places that several gateways count is not told apart by class")
 	case r.Scope == Lease, r.Scope == Sync, r.Scope == Gossip:
 		wrong("scope", text(r.Scope.String()), `"local", "split" or "strict", because classes share the budget `+
-			"(priority), and replicas that take parts of it in advance cannot tell how much is left")
+			"(priority), and what replicas hold in advance is not left for the classes above")
 	}
 	if r.Penalty != "" {
 		wrong("penalty", text(string(r.Penalty)), "none, because classes share the budget (priority): who is denied "+

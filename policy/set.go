@@ -77,6 +77,7 @@ type Set struct {
 	priorities    []Priority // each Rule.Priority once; 0 is none
 	priorityTerms []*PriorityTerms
 	classesBy     ClassesBy
+	tierClasses   []Class // of classesBy.Tiers, by the number of the tier; nil without classesBy
 	prioritises   bool
 	classed       [Classes]bool // the classes that requests are of, as far as is known
 	places        *PriorityTerms
