@@ -30,6 +30,7 @@ type gateway struct {
 	rules   *rules
 	leases  *lease.Store
 	reports *report.Store
+	buckets *scoped.Store
 	members *redis.Members
 	wire    *wire
 
@@ -143,7 +144,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 		Interval:    p.Interval, Deadline: p.Deadline,
 		Gather: min(time.Millisecond, p.Interval/4), Replica: n, Now: g.clock.Now,
 	}))
-	buckets := must(scoped.New(scoped.Options{
+	g.buckets = must(scoped.New(scoped.Options{
 		Local: local, Strict: shared, Leases: g.leases, Free: p.Free, Reports: g.reports, Replicas: g.members.Replicas,
 		Count: g.members.Count,
 		Began: g.clock.Now(), Deadline: p.Deadline, Vary: vary,
@@ -154,7 +155,7 @@ func (w *world) start(slot int, offset time.Duration, stranded bool) *gateway {
 	}
 	g.load(limits, places, p.Free)
 	g.Limiter = must(headgate.New(headgate.Options{
-		Endpoints: endpoints, Policies: g.rules, Identities: must(identity.New(identity.Options{})), Buckets: buckets,
+		Endpoints: endpoints, Policies: g.rules, Identities: must(identity.New(identity.Options{})), Buckets: g.buckets,
 		Names:    must(key.NewNamer([]byte("a secret of all gateways of a world"))),
 		Adaptive: g.table,
 	}))
@@ -179,6 +180,7 @@ func (w *world) stop(g *gateway, goodbye bool) {
 		within, cancel := context.WithTimeout(context.Background(), time.Second)
 		g.reports.Flush(within)
 		cancel()
+		g.buckets.Leave()
 		g.gone()
 		<-g.ended
 	}
