@@ -232,6 +232,8 @@ func (t *trip) mayBeBlocked() bool {
 	switch p.Who.Rejected {
 	case identity.TokenFlood:
 		return p.Set.BlocksByToken(p.Wall)
+	case identity.SignatureFlood: // of other signatures it is known whom they name: Principal.Elsewhere
+		return p.Set.BlocksByAgent(p.Wall)
 	case identity.LookupFailed:
 		return p.Set.BlocksByToken(p.Wall) || p.Set.BlocksByKey(p.Wall)
 	}

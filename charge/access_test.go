@@ -173,6 +173,43 @@ func TestA5AFloodDoesNotUnblock(t *testing.T) {
 	}
 }
 
+// forgedSignatures are those of an agent that nobody has made.
+type forgedSignatures struct{}
+
+func (forgedSignatures) VerifyAgents(r *identity.Signed) identity.Signers {
+	if r.Spent {
+		return identity.Signers{Why: identity.SignatureFlood}
+	}
+	return identity.Signers{Claimed: []identity.Agent{{ID: "other"}}, Why: identity.SignatureRefused, Wrong: 1}
+}
+
+// TestA5AFloodOfSignaturesDoesNotUnblock is the same of signatures that are not checked any more.
+func TestA5AFloodOfSignaturesDoesNotUnblock(t *testing.T) {
+	for only, want := range map[string]headgate.Reason{
+		"signed_agent:a": headgate.CredentialUnverified, "": headgate.CredentialUnverified,
+		"token:a": headgate.WithinLimits,
+	} {
+		block := policy.Rule{Endpoint: policy.All, Mode: policy.Block, Only: only}
+		if only == "" {
+			block.Tier = "bots"
+		}
+		h := newHolders(t, func(o *identity.Options) { o.TokenFailures, o.Agents = 2, forgedSignatures{} })
+		h.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10}, block)
+		for range 2 {
+			if d := h.lim.Check(t.Context(), h.one("192.0.2.1", "Signature-Input", "x")); !d.Allowed {
+				t.Errorf("a block of %q: %v, want it allowed", only, d.Reason)
+			}
+		}
+		d := h.lim.Check(t.Context(), h.one("192.0.2.1", "Signature-Input", "x"))
+		if d.Principal.Rejected != identity.SignatureFlood || d.Reason != want {
+			t.Errorf("a block of %q: %v, %v, want %v", only, d.Principal, d.Reason, want)
+		}
+		if d := h.lim.Check(t.Context(), h.one("192.0.2.1", "Accept", "*/*")); !d.Allowed {
+			t.Errorf("a block of %q: without a signature %v, want it allowed", only, d.Reason)
+		}
+	}
+}
+
 // TestABlockHoldsOutsideOfScopes: a key that is sent where its scopes do not count spends its address's budget, and
 // whoever is blocked by that key is blocked there as well: alone, beside others, in whatever order. It exempts nobody.
 func TestABlockHoldsOutsideOfScopes(t *testing.T) {

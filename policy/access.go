@@ -216,6 +216,7 @@ type access struct {
 	rules    []accessRule
 	byToken  int64 // when the last block ends that goes by what a token says; 0 if there is none
 	byKey    int64 // the same, by what is known of an API key
+	byAgent  int64 // the same, by whose a signature is
 	places   map[accessPlace]standing
 	callers  map[callerKey]accessPair
 	networks map[networkKey]accessPair
@@ -351,6 +352,9 @@ func (s *Set) BlocksByToken(now int64) bool { return s.access != nil && now < s.
 // BlocksByKey is BlocksByToken for an API key that could not be looked up.
 func (s *Set) BlocksByKey(now int64) bool { return s.access != nil && now < s.access.byKey }
 
+// BlocksByAgent is BlocksByToken for a signature that was not checked.
+func (s *Set) BlocksByAgent(now int64) bool { return s.access != nil && now < s.access.byAgent }
+
 // AccessRules reports how many rules of Mode Allow and Block there are. No RuleID names them.
 func (s *Set) AccessRules() int {
 	if s.access == nil {
@@ -422,6 +426,9 @@ func (a *access) add(place accessPlace, r *Rule) (other int, twice bool) {
 		}
 		if byAny || kind == "api_key" {
 			a.byKey = max(a.byKey, end)
+		}
+		if byAny || kind == "signed_agent" {
+			a.byAgent = max(a.byAgent, end)
 		}
 	}
 	switch {

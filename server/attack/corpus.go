@@ -3,10 +3,12 @@ package attack
 import (
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/headgate-io/headgate/identity"
@@ -378,6 +380,18 @@ func keys() []Family {
 			return r.With(Field{"Authorization", "Bearer " + inventedKey()})
 		}},
 		{"api_key in the query", func(r Request, i int) Request { return asking(r, "api_key", text(i)) }},
+		{"a signature of an agent", func(r Request, i int) Request { return r.With(inventedSignature(i)...) }},
+	}
+}
+
+// inventedSignature is one of an agent of another name each time, in the form that Web Bot Auth has.
+func inventedSignature(i int) []Field {
+	made := digest("signature", i)
+	return []Field{
+		{"Signature-Agent", fmt.Sprintf(`sig="https://agent%d.example"`, i)},
+		{"Signature-Input", fmt.Sprintf(`sig=("@authority" "signature-agent";key="sig");created=%d;expires=%d;keyid="%s";`+
+			`nonce="%d";tag="web-bot-auth"`, 1700000000+i, 4000000000, encode64(made), i)},
+		{"Signature", "sig=:" + base64.StdEncoding.EncodeToString(slices.Concat(made, made)) + ":"},
 	}
 }
 

@@ -236,12 +236,8 @@ func TestAgentsOutliveReload(t *testing.T) {
 		}
 	}
 	second.publish(keys)
-	for range 600 { // signatures in vain have it asked again, a second after the last time
-		if get(second.once()...) == 200 {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	// Signatures in vain have it asked again, a second after the last time.
+	eventually(t, "the second agent counts", func() bool { return get(second.once()...) == 200 })
 	if got := get(second.once()...); got != 200 {
 		t.Errorf("the second, whose keys are back: %d, want 200", got)
 	}
@@ -401,6 +397,78 @@ func TestSignaturesOfMessages(t *testing.T) {
 			}{{shown, 2}, {ours.once(), 0}, {shown, 2}, {nil, 0}} { // the second two are the address's
 				if got := talk(step.header); got != step.want {
 					t.Errorf("connection %d: %d messages, want %d", i, got, step.want)
+				}
+			}
+		})
+	}
+}
+
+// TestSignaturesInRawRequests: both engines read signed requests alike, however their lines are written.
+func TestSignaturesInRawRequests(t *testing.T) {
+	ours := newSigningAgent(t)
+	exempt := policy.Rule{Endpoint: "*", Mode: policy.Allow}
+	if err := exempt.SetSubject("signed_agent:" + ours.name); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) {
+			p := newProcess(t, []policy.Rule{exempt, {Endpoint: policy.Default, Limit: 1, Per: time.Hour}},
+				withAgents(ours), func(c *config.Config) { c.Engine = engine })
+			if got, _ := call(t, "GET", p.gate+"/v1/items/1", ""); got != 200 { // the one of the address
+				t.Fatal(got)
+			}
+			ask := func(line string, fields ...string) int {
+				t.Helper()
+				conn, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
+				fmt.Fprintf(conn, "%s\r\nHost: internal:1\r\nConnection: close\r\n%s\r\n\r\n", line,
+					strings.Join(fields, "\r\n"))
+				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return answer.StatusCode
+			}
+			const get = "GET /v1/items/1 HTTP/1.1"
+			s := ours.sign("GET", "/v1/items/1", "")
+			agent, input, made := s[1], s[3], s[5]
+			for name, c := range map[string]struct {
+				line   string
+				fields []string
+				want   int
+			}{
+				"as usual": {get, []string{"Signature-Agent: " + agent, "Signature-Input: " + input, "Signature: " +
+					made}, 200},
+				"in another case": {get, []string{"SIGNATURE-AGENT: " + agent, "signature-input:" + input,
+					"signature:\t" + made + " "},
+					200},
+				"behind others": {get, []string{"Signature-Agent: x=1", "Signature-Input: x=();tag=\"y\"",
+					"Signature: x=:AA==:",
+					"Signature-Agent: " + agent, "Signature-Input: " + input, "Signature: " + made}, 200},
+				"in a line with others": {get, []string{"Signature-Agent: x=1, " + agent, "Signature-Input: x=(), " +
+					input,
+					"Signature: x=:AA==: , " + made}, 200},
+				"of the target as a whole": {"GET http://internal:1/v1/items/1 HTTP/1.1",
+					[]string{"Signature-Agent: " + agent, "Signature-Input: " + input, "Signature: " + made}, 200},
+				"of another target": {"GET /v1/items/1?x HTTP/1.1",
+					[]string{"Signature-Agent: " + agent, "Signature-Input: " + input, "Signature: " + made}, 429},
+				"of HEAD": {"HEAD /v1/items/1 HTTP/1.1",
+					[]string{"Signature-Agent: " + agent, "Signature-Input: " + input, "Signature: " + made}, 429},
+				"replaced by a later one": {get, []string{"Signature-Agent: " + agent, "Signature-Input: " + input,
+					"Signature: " + made,
+					"Signature: s=:" + strings.Repeat("A", 86) + "==:"}, 429},
+				"with an empty line": {get, []string{"Signature-Agent: " + agent, "Signature-Input:",
+					"Signature-Input: " + input,
+					"Signature: " + made}, 429},
+				"under another name": {get, []string{"Signature_Agent: " + agent, "Signature_Input: " + input,
+					"Signature: " + made}, 429},
+			} {
+				if got := ask(c.line, c.fields...); got != c.want {
+					t.Errorf("%s: %d, want %d", name, got, c.want)
 				}
 			}
 		})
