@@ -67,7 +67,7 @@ STILL := body bucket bucket/internal/accounts charge/internal/subject endpoint e
 	server/descriptor server/developers server/framework server/kinds server/openapi server/page server/rules server/state slot
 
 # Tests outside the library that do less under the race detector (internal/race): `make long` runs them in full.
-IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce|TestRequestsAllocateNothing|TestIdleConnectionsHoldLittle
+IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestIdleConnectionsHoldLittle|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce|TestRequestsAllocateNothing|TestWhatIsCoveredIsWhatWasLimited
 
 # Tests of databases that `make long` runs, and `make test` leaves out: long faults, and large tables read in two ways.
 LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoadReadsWhatTheSlowWayReads|TestLoadReportsWhatTheSlowWayReports|TestLong4200ConnectionsAt4096Descriptors
@@ -89,7 +89,7 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@echo "== go test -race, long faults of databases"
 	@$(GOTEST) -race $(UNWATCHED) -run '^($(LONG))$$' ./server/database
 	@echo "== go test, what does less under the race detector, in full"
-	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/daemon ./server/database ./server/engine ./server/redis ./server/token
+	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/agents ./server/daemon ./server/database ./server/engine ./server/redis ./server/token
 	@echo "== go test, more connections than there are descriptors, by each way to hold one"
 	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
 	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http, four million beside fasthttp and llhttp"

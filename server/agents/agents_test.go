@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/server/agents"
 	"github.com/headgate-io/headgate/server/token"
 )
@@ -428,7 +429,8 @@ func TestWhatIsCoveredIsWhatWasLimited(t *testing.T) {
 	}
 	good := 0
 	v := newVerifier(t, at, publish(t, key.public), nil)
-	for i := range 2_000 {
+	tries := race.Fewer(2_000)
+	for i := range tries {
 		signed := random()
 		items, base := `"@authority" `+signer, forUs+ofIt
 		var covered []string
@@ -469,8 +471,8 @@ func TestWhatIsCoveredIsWhatWasLimited(t *testing.T) {
 			}
 		}
 	}
-	if good < 1000 {
-		t.Errorf("%d of 10000 were good: the requests are too unlike each other", good)
+	if good < tries/2 {
+		t.Errorf("%d of %d were good: the requests are too unlike each other", good, 5*tries)
 	}
 }
 
