@@ -176,7 +176,7 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 	}
 	request.Parts = int64(max(1, parts))
 	if price.Cost > 0 { // of all its parts
-		request.Cost = (price.Cost + request.Parts - 1) / request.Parts
+		request.Cost = (price.Cost-1)/request.Parts + 1
 	}
 	return price.Many || parts > 1, true
 }

@@ -213,6 +213,27 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// TestToolsLearnTheSchema: what tools ask of a schema (graphql-js, getIntrospectionQuery) is within the default bounds.
+func TestToolsLearnTheSchema(t *testing.T) {
+	of := "kind name"
+	for range 9 {
+		of = "kind name ofType {" + of + "}"
+	}
+	c, err := newPricer(t, graphql.Options{}).Document(`query IntrospectionQuery { __schema { description
+		queryType { name kind } mutationType { name kind } subscriptionType { name kind } types { ...FullType }
+		directives { name description isRepeatable locations args(includeDeprecated: true) { ...InputValue } } } }
+		fragment FullType on __Type { kind name description specifiedByURL isOneOf
+		fields(includeDeprecated: true) { name description args(includeDeprecated: true) { ...InputValue }
+		type { ...TypeRef } isDeprecated deprecationReason } inputFields(includeDeprecated: true) { ...InputValue }
+		interfaces { ...TypeRef } enumValues(includeDeprecated: true) { name description isDeprecated deprecationReason }
+		possibleTypes { ...TypeRef } }
+		fragment InputValue on __InputValue { name description type { ...TypeRef } defaultValue isDeprecated
+		deprecationReason } fragment TypeRef on __Type { `+of+` }`, "", nil)
+	if err != nil || c.Tokens != 51 || c.Depth != graphql.DefaultDepth {
+		t.Errorf("%+v, %v; want 51 tokens, and %d fields deep", c, err, graphql.DefaultDepth)
+	}
+}
+
 func TestBounds(t *testing.T) {
 	p := newPricer(t, graphql.Options{MaxDepth: 4, MaxBreadth: 6, MaxTokens: 60})
 	for _, c := range []struct {
