@@ -2450,10 +2450,16 @@ type ExplainByQueryParams struct {
 
 	// Parts How many requests it holds, for a batch.
 	Parts *int64 `form:"parts,omitempty" json:"parts,omitempty"`
+
+	// Cost What it costs, in tokens, where it says so itself.
+	Cost *int64 `form:"cost,omitempty" json:"cost,omitempty"`
 }
 
 // ExplainJSONBody defines parameters for Explain.
 type ExplainJSONBody struct {
+	// Cost What it costs, in tokens, where it says so itself.
+	Cost *int64 `json:"cost,omitempty"`
+
 	// Header Lines "Name: value".
 	Header     *[]string `json:"header,omitempty"`
 	Identifier *string   `json:"identifier,omitempty"`
@@ -5861,6 +5867,18 @@ func NewExplainByQueryRequest(server string, params *ExplainByQueryParams) (*htt
 		if params.Parts != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parts", *params.Parts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cost != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cost", *params.Cost, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

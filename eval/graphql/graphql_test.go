@@ -109,10 +109,10 @@ func (n *node) ToPerson() (*person, bool) { return &n.person, true }
 func (person) ID() gophers.ID { return "1" }
 func (person) Name() string   { return "n" }
 func (p person) Friends(a struct{ First, Last *int32 }) []person {
-	return several([]*int32{a.First, a.Last}, query{p.c}.person)
+	return several([]*int32{a.First, a.Last}, query(p).person)
 }
 func (p person) Posts() []post      { return several(nil, func() post { return post{p.c.one()} }) }
-func (p person) Feed(a first) *feed { return query{p.c}.feed(a.First) }
+func (p person) Feed(a first) *feed { return query(p).feed(a.First) }
 
 func (f *feed) Edges() []edge {
 	return several([]*int32{f.first}, func() edge { return edge{f.c.one()} })
@@ -127,7 +127,7 @@ func (e edge) Node() post   { return post{e.c.one()} }
 
 func (post) ID() gophers.ID   { return "1" }
 func (post) Title() string    { return "t" }
-func (p post) Author() person { return query{p.c}.person() }
+func (p post) Author() person { return query(p).person() }
 
 // writer writes random documents.
 type writer struct {

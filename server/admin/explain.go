@@ -34,6 +34,10 @@ type ExplainRequest struct {
 
 	// Parts is how many requests it holds, for a batch. Default 1.
 	Parts int64 `json:"parts,omitempty"`
+
+	// Cost is what it costs, each of its parts, where that is known of the request alone. Default what its
+	// endpoint costs.
+	Cost int64 `json:"cost,omitempty"`
 }
 
 // Check names every field at fault.
@@ -57,6 +61,9 @@ func (e *ExplainRequest) Check() error {
 	if e.Parts < 0 {
 		wrong("parts", strconv.FormatInt(e.Parts, 10), "how many requests it holds, or nothing for 1")
 	}
+	if e.Cost < 0 {
+		wrong("cost", strconv.FormatInt(e.Cost, 10), "how many tokens it costs, or nothing for what its endpoint does")
+	}
 	if e.Project != "" && e.User == "" {
 		wrong("project", e.Project, "a user beside it: without one it comes with the credential")
 	}
@@ -77,6 +84,7 @@ func (e *ExplainRequest) Request() headgate.Request {
 		Header:     header(e.Header),
 		Identifier: e.Identifier,
 		Parts:      e.Parts,
+		Cost:       e.Cost,
 	}
 	if e.User != "" {
 		r.User = &identity.User{ID: e.User, Project: e.Project}
@@ -109,17 +117,19 @@ func header(lines []string) http.Header {
 func readExplain(w http.ResponseWriter, r *http.Request) (ExplainRequest, error) {
 	if r.Method != http.MethodPost {
 		query := r.URL.Query()
-		parts := int64(0)
-		if text := query.Get("parts"); text != "" {
-			var err error
-			if parts, err = strconv.ParseInt(text, 10, 64); err != nil {
-				parts = -1 // which Check says
+		number := func(name string) (n int64) {
+			if text := query.Get(name); text != "" {
+				var err error
+				if n, err = strconv.ParseInt(text, 10, 64); err != nil {
+					n = -1 // which Check says
+				}
 			}
+			return n
 		}
 		return ExplainRequest{
 			Method: query.Get("method"), Target: query.Get("target"), Peer: query.Get("peer"),
 			Header: query["header"], User: query.Get("user"), Project: query.Get("project"),
-			Identifier: query.Get("identifier"), Parts: parts,
+			Identifier: query.Get("identifier"), Parts: number("parts"), Cost: number("cost"),
 		}, nil
 	}
 	var e ExplainRequest

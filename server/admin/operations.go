@@ -185,7 +185,7 @@ var operations = []operation{
 		method: "GET",
 		path:   "/v1/explain",
 		access: readers,
-		query:  []string{"method", "target", "peer", "header…", "user", "project", "identifier", "parts"},
+		query:  []string{"method", "target", "peer", "header…", "user", "project", "identifier", "parts", "cost"},
 		serve:  (*Door).explain,
 	},
 	{id: "explain", method: "POST", path: "/v1/explain", access: readers, serve: (*Door).explain},

@@ -88,6 +88,7 @@ read, and no gateway is asked.`,
 	flags.StringVar(&request.Project, "project", "", "project of that user")
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
 	flags.Int64Var(&request.Parts, "parts", 0, "how many requests it holds, for a batch")
+	flags.Int64Var(&request.Cost, "cost", 0, "what it costs, in tokens, where it says so itself")
 	by.addNeeded(cmd)
 	flags.BoolVar(&offline, "offline", false, "read the documents and the database instead of asking a gateway")
 	flags.BoolVar(&asDescriptor, "descriptor", false, "explain DOMAIN KEY=VALUE... of Envoy, not a request")
