@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/slot"
 )
 
@@ -348,7 +349,7 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 	if penalises && err == nil && !allowed && !p.Further { // which has been let in, and is no further request
 		l.penalise(t)
 	}
-	if p.Lowered.Own != nil && err == nil && !allowed && p.MetLowered() {
+	if p.Lowered != (rate.Lowerings{}) && err == nil && !allowed && p.MetLowered() {
 		if e := l.adaptive.At(p.Endpoints, p.Match.ID); e != nil {
 			e.Refused()
 		}

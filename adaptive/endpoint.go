@@ -276,7 +276,7 @@ func (e *Endpoint) setLocked(at int64, m int) {
 	if before := e.lowered.Load(); before != nil {
 		next = *before
 	}
-	if m != e.m || next.Own == nil {
+	if m != e.m { // else its own buckets may never have been lowered
 		next.Own = next.Own.From(at, m)
 	}
 	if agreed != e.agreed || next.Shared == nil {

@@ -17,13 +17,14 @@ func (pl *Planner) loweredAt(t *endpoint.Table, m endpoint.Match, now int64) (l 
 
 // lowered is the one of l that a rule goes by; nil for rules that go by none.
 func lowered(l rate.Lowerings, terms *policy.Terms, level policy.Level, reach bucket.Reach) *rate.Lowered {
-	if l.Own == nil || KeepsRate(terms, level, reach) != "" {
+	one := l.Own
+	if Agreed(reach) {
+		one = l.Shared
+	}
+	if one == nil || KeepsRate(terms, level, reach) != "" {
 		return nil
 	}
-	if Agreed(reach) {
-		return l.Shared
-	}
-	return l.Own
+	return one
 }
 
 // Agreed says that the buckets of a rule go by what all agree on who share them.

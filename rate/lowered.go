@@ -168,8 +168,8 @@ func (l *Lowered) Stretch(d time.Duration) time.Duration {
 }
 
 // Lowerings are by how much the rates at an endpoint are lowered: Own for buckets that this process alone takes
-// from, and Shared for those that others take from as well, which all of them agree on. Both are nil while
-// nothing is lowered; Shared is nil, and Own is not, where the store of shared buckets cannot lower rates.
+// from, and Shared for those that others take from as well, which all of them agree on. Own is nil where nothing was
+// lowered of late. Shared is so only while Own is too, or where the store of shared buckets cannot lower rates.
 type Lowerings struct{ Own, Shared *Lowered }
 
 // Span says what the slower clock has counted from Age ago until now, both in nanoseconds.
