@@ -116,7 +116,7 @@ func (c *review) checkFloor(i int, id RuleID, f *Followed) {
 	perSecond := float64(rule.Limit) / cmp.Or(rule.Per, time.Second).Seconds() / float64(cost)
 	if least := perSecond * float64(f.Floor) / rate.Whole; least < f.Judged {
 		c.rule(Note, i, "unjudged", "limit", number(rule.Limit), fmt.Sprintf(
-			"one that leaves %.3g answers a second at the floor of %s in adaptive, or a higher floor: fewer say nothing of "+
-				"the API, and %.3g are left", f.Judged, c.set.endpointText(uint32(f.Endpoint)), least))
+			"one that leaves %.3g answers a second at the floor of %s in adaptive, or a higher floor: fewer say "+
+				"nothing of the API, and %.3g are left", f.Judged, c.set.endpointText(uint32(f.Endpoint)), least))
 	}
 }

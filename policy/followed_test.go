@@ -36,17 +36,19 @@ func TestFollowed(t *testing.T) {
 		change func(*policy.CompileOptions)
 		codes  string
 	}{
-		"the default":              {rules: []policy.Rule{bucket}},
-		"its own keeps the rate":   {rules: []policy.Rule{queue, bucket}, codes: "unfollowed"},
-		"another subject does not": {rules: []policy.Rule{queue, {Endpoint: policy.Default, Limit: 9, Subject: policy.SubjectIP}}},
-		"for all endpoints":        {rules: []policy.Rule{all}, codes: "unfollowed"},
-		"gossip":                   {rules: []policy.Rule{gossip}, codes: "unfollowed"},
-		"under way":                {rules: []policy.Rule{places}, codes: "unfollowed"},
-		"under way and a rate":     {rules: []policy.Rule{places, bucket}},
-		"elsewhere":                {rules: []policy.Rule{{Endpoint: "GET /b", Limit: 9}}, codes: "unfollowed"},
-		"in shadow":                {rules: []policy.Rule{shadow}},
-		"blocked":                  {rules: []policy.Rule{{Endpoint: "GET /a", Mode: policy.Block}}, codes: "unfollowed"},
-		"shared":                   {rules: []policy.Rule{strict}},
+		"the default":            {rules: []policy.Rule{bucket}},
+		"its own keeps the rate": {rules: []policy.Rule{queue, bucket}, codes: "unfollowed"},
+		"another subject does not": {rules: []policy.Rule{queue,
+			{Endpoint: policy.Default, Limit: 9, Subject: policy.SubjectIP}}},
+		"for all endpoints":    {rules: []policy.Rule{all}, codes: "unfollowed"},
+		"gossip":               {rules: []policy.Rule{gossip}, codes: "unfollowed"},
+		"under way":            {rules: []policy.Rule{places}, codes: "unfollowed"},
+		"under way and a rate": {rules: []policy.Rule{places, bucket}},
+		"elsewhere":            {rules: []policy.Rule{{Endpoint: "GET /b", Limit: 9}}, codes: "unfollowed"},
+		"in shadow":            {rules: []policy.Rule{shadow}},
+		"blocked": {rules: []policy.Rule{{Endpoint: "GET /a", Mode: policy.Block}},
+			codes: "unfollowed"},
+		"shared": {rules: []policy.Rule{strict}},
 		"shared by CL.THROTTLE": {
 			rules: []policy.Rule{strict}, codes: "unfollowed",
 			change: func(o *policy.CompileOptions) { o.OneByOne = true },
@@ -62,7 +64,8 @@ func TestFollowed(t *testing.T) {
 		"dear requests":      {rules: []policy.Rule{whole(500)}, change: dear, codes: "unjudged"},
 		"for each caller":    {rules: []policy.Rule{{Endpoint: "GET /a", Limit: 1}}},
 	} {
-		o := policy.CompileOptions{Endpoints: endpoints, Shared: true, Gossips: true, Followed: []policy.Followed{follow}}
+		o := policy.CompileOptions{Endpoints: endpoints, Shared: true, Gossips: true,
+			Followed: []policy.Followed{follow}}
 		if c.change != nil {
 			c.change(&o)
 		}

@@ -107,7 +107,8 @@ func account(t *testing.T, seed uint64, change func(*config.Config)) {
 	r := newReloading(t, rules, func(c *config.Config) {
 		c.Upstream, c.Routes, c.TrustedProxies = api.URL, append(c.Routes, routes), []string{"127.0.0.0/8"}
 		c.LanguageModels = []config.LanguageModel{{Endpoints: []string{"POST /chat"}, AtEnd: "cut"}}
-		c.Bytes = []config.ByteCount{{Endpoints: []string{"GET /files"}, AtEnd: "cut"}, {Endpoints: []string{"PUT /files"}}}
+		c.Bytes = []config.ByteCount{{Endpoints: []string{"GET /files"}, AtEnd: "cut"},
+			{Endpoints: []string{"PUT /files"}}}
 		c.Batches, c.MCP = []config.Batch{{Endpoint: "POST /rpc"}}, []config.MCP{{Endpoint: "POST /mcp"}}
 		c.Anomalies.Window, c.Anomalies.Tiers = time.Second, []config.ScoreTier{odd}
 		c.Adaptive = []config.Adaptive{{Endpoints: []string{"GET /probe"}, SLO: time.Second}}
@@ -262,7 +263,8 @@ func ask(t *testing.T, gate, from string, rng *rand.Rand, accounts map[string]*s
 	}
 	if broken := leaves || q.Has("breaks"); broken {
 		least, most = 0, most+1000 // an answer of the gateway's own, perhaps
-	} else if err != nil || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusBadGateway {
+	} else if err != nil || answer.StatusCode == http.StatusTooManyRequests ||
+		answer.StatusCode == http.StatusBadGateway {
 		t.Errorf("%s %s: %v, %v", method, r.URL, answer, err)
 	}
 	account.least, account.most = account.least+least, account.most+most

@@ -113,7 +113,9 @@ func TestOperationsCostWhatTheyAskFor(t *testing.T) {
 				t.Error("the metrics do not tell of three operations that cost too much, and one that asks for nothing")
 			}
 
-			for cost, want := range map[string]string{"40": "within_limits", "41": "over_limit", "101": "cost_above_burst"} {
+			for cost, want := range map[string]string{
+				"40": "within_limits", "41": "over_limit", "101": "cost_above_burst",
+			} {
 				_, got := call(t, "GET", r.admin+"/v1/explain?method=POST&target=/v1/items&cost="+cost, "")
 				if !strings.Contains(got, `"reason":"`+want+`"`) {
 					t.Errorf("cost %s is explained as %s, want %s", cost, got, want)
