@@ -151,6 +151,25 @@ func (l *Lowered) Since(at, now int64) int64 {
 	return max(at, now-l.Elapsed(at, now))
 }
 
+// Reached is the other way around: the latest time that Since moves to since. A bucket that drains in long ticks is
+// written as of the end of one, and what has passed of the next would be slowed again each time.
+func (l *Lowered) Reached(since, now int64) int64 {
+	if l == nil || since >= now {
+		return since
+	}
+	counted := now - since
+	// No part is below one in Whole.
+	least, most := counted, int64(min(uint64(counted), math.MaxInt64/Whole-1)+1)*Whole
+	for least < most {
+		if age := least + (most-least)/2; l.Elapsed(now-age, now) < counted {
+			least = age + 1
+		} else {
+			most = age
+		}
+	}
+	return now - least
+}
+
 // Stretch is how long it takes from now on to drain what the full rate drains in d, if the part in force stays what it
 // is. It is rounded up.
 func (l *Lowered) Stretch(d time.Duration) time.Duration {

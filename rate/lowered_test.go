@@ -85,6 +85,12 @@ func TestLoweredIsWhatTheSlowWaySays(t *testing.T) {
 			if sum := l.Elapsed(from, middle) + l.Elapsed(middle, to); sum > got || sum < got-1 {
 				t.Fatalf("seed %d: Elapsed in two parts is %d, in one %d", seed, sum, got)
 			}
+			since := l.Since(from, to)
+			back := l.Reached(since, to)
+			if back < from || l.Since(back, to) != since || back < to && l.Since(back+1, to) == since {
+				t.Fatalf("seed %d: Reached of %d ns, where Since is %d before, is %d before", seed, to-from, to-since,
+					to-back)
+			}
 			if want := slow(from, to); (len(all) <= 60 || from >= recent) && got != want {
 				t.Fatalf("seed %d: Elapsed(%d, %d) = %d, want %d", seed, from, to, got, want)
 			}

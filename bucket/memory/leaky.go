@@ -74,5 +74,5 @@ func (s *Store) refund(now, charged int64, t *bucket.Take) {
 	}
 	after := state.Refund(now, t.Shape, units, charged)
 	slot := &sh.sets[at.set][at.way]
-	slot.debt, slot.stamp = after.Debt, after.Stamp
+	slot.debt, slot.stamp = after.Debt, t.Slower().Reached(after.Stamp, now)
 }

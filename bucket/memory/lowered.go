@@ -7,7 +7,7 @@ import (
 
 // A bucket whose rate was lowered of late is brought up to date when it is found: its stamp is moved to the time since
 // which the full rate would have drained as much as has drained. From there on it is a bucket like others, but that
-// what is told of times takes longer.
+// what is told of times takes longer, and that the stamp is moved back when it is written.
 
 // lowers reports whether t's bucket drains more slowly than its shape says, or has done so of late.
 func lowers(t *bucket.Take) bool { return t.Slower() != nil }

@@ -160,3 +160,35 @@ func TestLoweredGivesBackNoMoreThanWasTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestLoweredRateOfALongTick: a limit whose ticks are milliseconds admits at a rate that is lowered what that comes to,
+// however many times a bucket is charged within a tick.
+func TestLoweredRateOfALongTick(t *testing.T) {
+	const whole, millis = 1_000_000_007, 10_000
+	shape, err := rate.Compile(rate.Limit{Tokens: whole, Per: 24 * time.Hour, Burst: whole})
+	if err != nil || shape.Tick != int64(time.Millisecond) {
+		t.Fatal(shape.Tick, err)
+	}
+	store, err := memory.New(memory.Options{MaxBuckets: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(1e18)
+	var lowered *rate.Lowered
+	take := bucket.Take{Key: key.Key{Hi: 1, Lo: 2}, Shape: shape, Cost: whole, Lowered: lowered.From(now, rate.Whole/2)}
+	admitted := int64(-1)
+	for range millis * 50 {
+		var outs [1]bucket.Outcome
+		ok, err := store.TryConsume(t.Context(), now, []bucket.Take{take}, outs[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			admitted, take.Cost = admitted+1, 1
+		}
+		now += int64(time.Millisecond) / 50
+	}
+	if due := int64(whole) * millis / (24 * 60 * 60 * 1000) / 2; admitted > due+1 || admitted < due*99/100 {
+		t.Errorf("%d were admitted, want %d", admitted, due)
+	}
+}

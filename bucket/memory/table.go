@@ -183,6 +183,9 @@ func same(a, b *rate.Shape) bool {
 func (s *Store) putLocked(sh *shard, now int64, t *bucket.Take, at place, state bucket.State, shape uint32) {
 	if at.current {
 		slot := &sh.sets[at.set][at.way]
+		if lowers(t) {
+			state.Stamp = t.Lowered.Reached(state.Stamp, now)
+		}
 		slot.debt, slot.stamp = state.Debt, state.Stamp
 		slot.home = slot.at() // not parked any more
 		return

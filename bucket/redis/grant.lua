@@ -42,14 +42,15 @@ local function grant(bucket, answers, arg, told)
   elseif timed and stamp > now + 1000000 then
     stamp = now -- as in present, of which a look writes nothing down
   end
-  stamp = slowed(stamp, now, slow, arg, rest)
+  local was = stamp
+  stamp = slowed(was, now, slow, arg, rest)
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
   -- A capacity is at most 2^52, so a quotient that is not whole is further from the next whole number than doubles are apart.
   local tokens = math.min(want, floor((capacity - left) / unit))
   if tokens >= math.max(1, need) then
     d = d + tokens * unit
-    keep(bucket, d, s, shape, timed, now, drain, tick, slow)
+    keep(bucket, d, s, shape, timed, now, drain, tick, slow, reached(s, stamp, was, now, slow, arg, rest))
   else
     tokens, d, s = 0, debt, stamp
   end

@@ -41,13 +41,14 @@ local function drained(now, debt, stamp, drain, tick)
   return d, left, s
 end
 
--- keep writes a bucket, for as long as it is in debt if the time is the server's, at a rate as slow as in slow.lua; but for 285,000 years at most, as
--- what has 18 digits reaches the server with an exponent, and is refused.
-local function keep(name, d, s, shape, timed, now, drain, tick, slow)
+-- keep writes a bucket that is at s, for as long as it is in debt if the time is the server's, at a rate as slow as in slow.lua; but for 285,000 years at
+-- most, as what has 18 digits reaches the server with an exponent, and is refused. Kept is what slow.lua has kept in the place of s.
+local function keep(name, d, s, shape, timed, now, drain, tick, slow, kept)
+  local value = encode('<I7I7', d, kept or s) .. shape
   if timed then
-    call('SET', name, encode('<I7I7', d, s) .. shape, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) * longer(slow) / 1000) + 1))
+    call('SET', name, value, 'PX', math.min(2 ^ 53, ceil((s - now + d / drain * tick) * longer(slow) / 1000) + 1))
   else
-    call('SET', name, encode('<I7I7', d, s) .. shape)
+    call('SET', name, value)
   end
 end
 

@@ -136,3 +136,70 @@ func TestLoweredFollowsTheRateInForce(t *testing.T) {
 		}
 	}
 }
+
+// TestLoweredRateOfALongTick: a limit whose ticks are seconds, as the server counts it, admits at a
+// rate that is lowered what that comes to, however many times a bucket is charged within a tick, and
+// by whatever means.
+func TestLoweredRateOfALongTick(t *testing.T) {
+	const whole, seconds, cost = 1_000_000_007, 60, 400
+	shape, err := rate.Compile(rate.Limit{Tokens: whole, Per: 24 * time.Hour, Burst: whole})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(1_700_000_000) * int64(time.Second)
+	clock := func() int64 { return now }
+	store := open(t, redis.Options{Server: connect(t, redistest.Start(t)), CallersClock: true})
+	lessor, err1 := redis.NewAuthority(store, redis.AuthorityOptions{Now: clock})
+	ledger, err2 := redis.NewLedger(store, redis.LedgerOptions{Now: clock})
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	take := bucket.Take{Key: key.Key{Hi: 1, Lo: 2}, Shape: shape, Cost: whole}
+	take.Lowered = take.Lowered.From(now, rate.Whole/4)
+	one := func() bool {
+		var outs [1]bucket.Outcome
+		ok, err := store.TryConsume(t.Context(), now, []bucket.Take{take}, outs[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	if !one() {
+		t.Fatal("a full bucket has no burst")
+	}
+	take.Cost = cost
+	charged, by := int64(0), [4]int64{}
+	for n := range uint64(seconds * 50) {
+		if now += int64(time.Second) / 50; n == seconds*25 {
+			take.Lowered = take.Lowered.From(now, rate.Whole/2)
+		}
+		got := int64(0)
+		switch n % 4 {
+		case 0, 1:
+			if one() {
+				got = cost
+			}
+		case 2:
+			a, err := lessor.Ask(t.Context(), 7, take, lease.Question{Seq: n, Want: cost, Need: cost})
+			if got = a.Tokens; err != nil {
+				t.Fatal(err)
+			}
+		case 3:
+			told := []report.Told{{Of: take, Report: report.Report{Seq: n, Tokens: 1}}}
+			if ledger.ReportAll(t.Context(), 7, told); told[0].Err != nil {
+				t.Fatal(told[0].Err)
+			}
+			var moved [1]int64
+			change := bucket.Change{Key: take.Key, Shape: shape, Units: shape.Unit, Lowered: take.Lowered}
+			if err := store.Correct(t.Context(), now, []bucket.Change{change}, moved[:]); err != nil {
+				t.Fatal(err)
+			}
+			got = 2
+		}
+		charged, by[n%4] = charged+got, by[n%4]+got
+	}
+	due := int64(whole) * seconds / (24 * 60 * 60) * 3 / 8
+	if charged > due+2 || charged < due-2*cost {
+		t.Errorf("%d were charged, want %d; by %v", charged, due, by)
+	}
+}

@@ -27,8 +27,8 @@ local function charge(bucket, mark, arg, told)
   local shape = sub(arg, rest + spans(slow))
   local debt, stamp = find(bucket, shape, dated(now, age), back, told)
   if not debt then return now, 'c' .. stamp end
-  stamp = present(bucket, debt, stamp, shape, timed, now, drain, tick, slow)
-  stamp = slowed(stamp, now, slow, arg, rest)
+  local was = present(bucket, debt, stamp, shape, timed, now, drain, tick, slow)
+  stamp = slowed(was, now, slow, arg, rest)
   local d, left, s = drained(now, debt, stamp, drain, tick)
 
   local last, known = get(mark), false
@@ -39,7 +39,8 @@ local function charge(bucket, mark, arg, told)
   if known then return left, '' end
 
   local moved = math.min(units, math.max(0, most - left))
-  if moved > 0 then keep(bucket, d + moved, s, shape, timed, now, drain, tick, slow) end
+  local kept = reached(s, stamp, was, now, slow, arg, rest)
+  if moved > 0 then keep(bucket, d + moved, s, shape, timed, now, drain, tick, slow, kept) end
   if timed then
     call('SET', mark, encode('<I4I4', high, low), 'PX', remember)
   else

@@ -40,7 +40,8 @@ end
 
 local debt, stamp = find(KEYS[1], shape, dated(now, age), back, ARGV[2])
 if not debt then return {now, -1, 1, stamp} end
-stamp = slowed(present(KEYS[1], debt, stamp, shape, timed, now, drain, tick, slow), now, slow, ARGV[1], first)
+local was = present(KEYS[1], debt, stamp, shape, timed, now, drain, tick, slow)
+stamp = slowed(was, now, slow, ARGV[1], first)
 local d, left, s = drained(now, debt, stamp, drain, tick)
 if asof >= 0 then
   local late = math.max(now, stamp) - asof
@@ -89,6 +90,6 @@ if remember > 0 and units > -2 ^ 53 then give(-moved) end
 if d == 0 then
   call('DEL', KEYS[1])
 else
-  keep(KEYS[1], d, s, shape, timed, now, drain, tick, slow)
+  keep(KEYS[1], d, s, shape, timed, now, drain, tick, slow, reached(s, stamp, was, now, slow, ARGV[1], first))
 end
 return {now, moved, d, s}

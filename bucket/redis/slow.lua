@@ -15,6 +15,22 @@ local function slowed(stamp, now, slow, arg, rest)
   return math.max(stamp, now - math.floor(counted + gone - age))
 end
 
+-- reached is when a bucket was at s, a time of slowed: stamp, which was found, is slowed now. That is kept, or what has passed of a tick would be slowed
+-- at each charge again.
+local function reached(s, slowly, stamp, now, slow, arg, rest)
+  local gone, age, counted = now - s, 0, 0
+  if slow == 0 or gone <= 0 then return s end
+  for _ = 1, slow % 16 do
+    local a, c
+    a, c, rest = struct.unpack('<dd', arg, rest)
+    if gone <= c then
+      return math.max(stamp + s - slowly, now - math.floor(age + (gone - counted) * (a - age) / (c - counted)))
+    end
+    age, counted = a, c
+  end
+  return math.max(stamp + s - slowly, now - math.floor(age + gone - counted))
+end
+
 -- spans is how many bytes they take, and longer how many times longer a bucket owes than at the full rate.
 local function spans(slow) return slow % 16 * 16 end
 

@@ -75,18 +75,19 @@ for i = 1, n do
       changed[#changed + 1] = held or ''
     end
   end
-  stamp = slowed(stamp, now, slow, ARGV[i], rest)
+  local was = stamp
+  stamp = slowed(was, now, slow, ARGV[i], rest)
   local d, left, s = owes(debt, stamp, now, drain, tick)
   local ok = units == 0 or units > 0 and left <= capacity - units and (most < 0 or ready(debt, stamp, now + most, drain, tick))
   if not ok then answer[2] = 0 end
   local a = 3 * i
   answer[a], answer[a + 1], answer[a + 2] = ok and 1 or 0, debt, stamp
-  found[i] = {d, left, s, units, shadow, most, drain, tick, capacity, shape, slow}
+  found[i] = {d, left, s, units, shadow, most, drain, tick, capacity, shape, slow, reached(s, stamp, was, now, slow, ARGV[i], rest)}
 end
 if changed then return changed end
 
 for i = 1, n do
-  local d, left, s, units, shadow, most, drain, tick, capacity, shape, slow = unpack(found[i])
+  local d, left, s, units, shadow, most, drain, tick, capacity, shape, slow, kept = unpack(found[i])
   local a, all = 3 * i, answer[2] == 1
   if not all then d, left, s, units = answer[a + 1], left, answer[a + 2], 0 end
   local fits = shadow == 0 or shadow > 0 and left + units <= capacity - shadow and (most < 0 or ready(d + units, s, now + most, drain, tick))
@@ -100,9 +101,9 @@ for i = 1, n do
     elseif charge and timed then
       -- Full then, and forgotten; the millisecond on top is for what is rounded here. As for the bound, see held.lua.
       local px = math.min(2 ^ 53, ceil((s - now + d / drain * tick) * longer(slow) / 1000) + 1)
-      call('SET', KEYS[i], encode('<I7I7', d, s) .. shape, 'PX', px)
+      call('SET', KEYS[i], encode('<I7I7', d, kept) .. shape, 'PX', px)
     elseif charge then
-      call('SET', KEYS[i], encode('<I7I7', d, s) .. shape)
+      call('SET', KEYS[i], encode('<I7I7', d, kept) .. shape)
     end
   end
 end
