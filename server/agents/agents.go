@@ -65,7 +65,7 @@ type Options struct {
 
 // Limits on what is read of a request.
 const (
-	maxFields     = 3 << 10 // bytes of the three fields, which can cost as much as two checks of signatures
+	maxFields     = 3 << 10 // bytes of the three fields, which can cost as much as three checks of signatures
 	maxSignatures = 4       // of Web Bot Auth
 	maxComponents = 16      // of one
 	maxText       = 256     // bytes of a nonce or key ID
