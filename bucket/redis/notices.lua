@@ -17,6 +17,7 @@ end
 
 local all, heard = redis.pcall('HGETALL', KEYS[1]), {now, 0}
 if all.err then
+  if not string.find(all.err, 'WRONGTYPE', 1, true) then return all end
   call('DEL', KEYS[1])
   all = {}
 end

@@ -4,6 +4,7 @@ package redis_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,6 +83,15 @@ func TestNotices(t *testing.T) {
 		if size := server.Do("HLEN", "hg{notices}"); size != int64(1) {
 			t.Errorf("%s: %v replicas are kept, want 1", what, size)
 		}
+	}
+	server.Do("ACL", "SETUSER", "default", "-hgetall")
+	others, err := all[1].Exchange(t.Context(), []byte("b"))
+	server.Do("ACL", "SETUSER", "default", "+hgetall")
+	if cause := (*redis.Error)(nil); !errors.As(err, &cause) || cause.Cause != redis.Forbidden {
+		t.Errorf("who may not read what is said hears %q, %v", others, err)
+	}
+	if size := server.Do("HLEN", "hg{notices}"); size != int64(1) {
+		t.Errorf("by who may not read it, %v replicas are kept, want the 1 that was there", size)
 	}
 	for n := range 300 {
 		server.Do("HSET", "hg{notices}", fmt.Sprintf("%08d", n), "\x00\x00\x00\x00\x00\x00\x00x")
