@@ -24,7 +24,9 @@ if timed then
 end
 
 local since, last, kept = now, now, redis.pcall('HGET', KEYS[1], '')
-if type(kept) == 'table' then -- no list
+if type(kept) == 'table' then
+  if not string.find(kept.err, 'WRONGTYPE', 1, true) then return kept end
+  -- no list
   call('DEL', KEYS[1])
 elseif kept and #kept == 14 then
   since, last = decode('<I7I7', kept)

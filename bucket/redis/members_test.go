@@ -263,3 +263,32 @@ func TestMembersDropWhatIsNone(t *testing.T) {
 		})
 	}
 }
+
+// TestMembersWithoutACommand: who may not read the list any more, while it runs, does not take itself for alone, nor have
+// others forgotten.
+func TestMembersWithoutACommand(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redis.Options{Server: connect(t, server)})
+	var all [2]*redis.Members
+	for i := range all {
+		all[i] = members(t, store, redis.MembersOptions{Replica: uint64(i + 1), TTL: time.Hour})
+	}
+	for n := range 8 {
+		if err := all[n%2].Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"hget", "hgetall", "hset"} {
+		server.Do("ACL", "SETUSER", "default", "-"+command)
+		for i, m := range all {
+			if err := m.Beat(t.Context()); err == nil || m.Replicas() != 2 {
+				t.Errorf("without %s replica %d hears %v, and divides by %d, want an error and 2", command, i, err,
+					m.Replicas())
+			}
+		}
+		server.Do("ACL", "SETUSER", "default", "+"+command)
+		if size := server.Do("HLEN", "hg{members}"); size != int64(3) {
+			t.Errorf("without %s %v fields are left of 3", command, size)
+		}
+	}
+}
