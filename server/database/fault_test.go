@@ -89,7 +89,7 @@ func TestOpenFaults(t *testing.T) {
 			`is the database of another program (it has a table "policies"), want a file for headgate alone`},
 		{"another program's mark", marked, "is the database of another program (application_id 7), want"},
 		{"the database of a newer headgate", newer,
-			"was written by a newer headgate (schema 99, this one knows 20), want that headgate or a newer one"},
+			"was written by a newer headgate (schema 99, this one knows 21), want that headgate or a newer one"},
 	} {
 		before, _ := os.ReadFile(tt.path)
 		for name, open := range map[string]func(context.Context, string) (*database.Store, error){

@@ -416,7 +416,7 @@ func testServerOpenFaults(t *testing.T, d someDatabase) {
 	run(t, shell, "CREATE TABLE theirs (a INT)") // beside ours is fine
 	d.open(t)
 	run(t, shell, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
-	open("newer", database.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 20)")
+	open("newer", database.Options{DSN: d.dsn}, "was written by a newer headgate (schema 99, this one knows 21)")
 	run(t, shell, "DELETE FROM goose_db_version WHERE version_id >= 7")
 	open("older, read-only", database.Options{DSN: d.dsn, ReadOnly: true, NoNotify: d.quiet},
 		"has an older schema (6, this headgate reads 21)")

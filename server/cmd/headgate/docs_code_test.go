@@ -17,7 +17,7 @@ func TestBlocksAreOfAKind(t *testing.T) {
 		for _, b := range readBlocks(t, path) {
 			switch b.language {
 			case "console", "text":
-			case "yaml", "json":
+			case "yaml", "json", "graphql":
 				if b.file == "" {
 					t.Errorf("%s:%d: a block of %s, want <!-- file: NAME --> before it", page, b.line, b.language)
 				}
@@ -28,8 +28,8 @@ func TestBlocksAreOfAKind(t *testing.T) {
 					t.Errorf("%s:%d: a block of sh, want console", page, b.line)
 				}
 			default:
-				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, go, python, javascript or typescript",
-					page, b.line, b.language)
+				t.Errorf("%s:%d: a block of %q, want console, text, yaml, json, graphql, go, python, javascript or "+
+					"typescript", page, b.line, b.language)
 			}
 		}
 	}
