@@ -264,8 +264,8 @@ func TestMembersDropWhatIsNone(t *testing.T) {
 	}
 }
 
-// TestMembersWithoutACommand: who may not read the list any more, while it runs, does not take itself for alone, nor have
-// others forgotten.
+// TestMembersWithoutACommand: who may not read the list any more, while it runs, does not take itself for alone, nor
+// have others forgotten.
 func TestMembersWithoutACommand(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redis.Options{Server: connect(t, server)})
