@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -306,6 +307,7 @@ func (w *world) changeAt(slot int, e Event) {
 		w.mu.Unlock()
 		return // who starts there has it from its start
 	}
+	w.regrows(e)
 	w.have(e.Bucket, e.Limit)
 	limits := append([]Limit(nil), w.limits[slot]...)
 	w.publishLocked(e.Bucket)
@@ -313,6 +315,19 @@ func (w *world) changeAt(slot int, e Event) {
 	w.mu.Unlock()
 	g.load(limits, places, w.plan.Free)
 	w.had(e.Bucket, before)
+}
+
+// regrows says by how much a burst grows that was smaller a moment ago, and still larger before: the promise is that of
+// the largest all the while, and what was owed beyond the smallest is forgiven. w is locked.
+func (w *world) regrows(e Event) {
+	if w.inForce[e.Bucket][e.Limit.String()] != nil {
+		return // another gateway has said so
+	}
+	least, most := int64(math.MaxInt64), int64(0)
+	for _, f := range w.inForce[e.Bucket] {
+		least, most = min(least, f.limit.Burst), max(most, f.limit.Burst)
+	}
+	w.promises[e.Bucket].Add(w.now(), w.now(), float64(min(most, e.Limit.Burst)-least))
 }
 
 // moved is what a change of scope may add: buckets that are full in the new place.

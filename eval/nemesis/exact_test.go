@@ -207,3 +207,66 @@ func TestWhoIsGoneExactly(t *testing.T) {
 		between(t, "and when it is gone", w.Admitted(3*s, 6*s, 0, 0, 2), 3*rate-3, 3*rate+3)
 	})
 }
+
+// In an interval across a change a limit admits the larger of both bursts, and the larger of both headrooms at each
+// gateway besides, to whoever has spent the one under one limit and the other under the other; and no more.
+func TestAChangeOfScopeExactly(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	const large, small, headroom, gateways = 200, 30, 10, 3 // a headroom is what drains in 100 ms
+	limit := func(tokens, burst int64, scope policy.Scope) nemesis.Limit {
+		l := perSecond(tokens, scope)
+		l.Burst = burst
+		return l
+	}
+	theStores := func(w *nemesis.World) { w.AtOnce(large+small, 0, 0) }
+	theirOwn := func(w *nemesis.World) {
+		for gateway := range gateways {
+			w.AtOnce(headroom, gateway, 0)
+		}
+	}
+	for name, c := range map[string]struct {
+		from, to      nemesis.Limit
+		before, after func(*nemesis.World)
+		less          int64 // at the gateway that has asked the store, and knows what is owed
+	}{
+		"strict, then sync and a smaller burst": {
+			limit(10, large, policy.Strict), limit(100, small, policy.Sync), theStores, theirOwn, 0},
+		"sync, then a larger headroom and a smaller burst": {
+			limit(10, large, policy.Sync), limit(100, small, policy.Sync), theStores, theirOwn, headroom},
+		"sync, then strict and a larger burst": {
+			limit(100, small, policy.Sync), limit(100, large, policy.Strict), theirOwn, theStores, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change := nemesis.Event{Kind: nemesis.Change, At: s, Limit: c.to}
+			p := exactly(1, 1, policy.Strict, policy.LossClosed, change)
+			p.Limits[0] = c.from
+			drive(t, p, 0, func(t *testing.T, w *nemesis.World) {
+				time.Sleep(s - ms/10)
+				c.before(w)
+				time.Sleep(ms / 5) // sooner than anybody reports
+				c.after(w)
+				want := int64(large + gateways*headroom)
+				between(t, "admitted", w.Admitted(0, 2*s, 0), want-c.less, want+1)
+			})
+		})
+	}
+}
+
+// What is owed is cut to a smaller burst, and where that grows again, however soon, what it grew by may be had besides.
+func TestABurstThatGrowsAgainExactly(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	const rate, large, small, again = 10, 200, 20, 100
+	to := func(at time.Duration, burst int64) nemesis.Event {
+		e := nemesis.Event{Kind: nemesis.Change, At: at, Limit: perSecond(rate, policy.Strict)}
+		e.Limit.Burst = burst
+		return e
+	}
+	p := exactly(rate, large, policy.Strict, policy.LossClosed, to(s, small), to(s+200*ms, again))
+	drive(t, p, 0, func(t *testing.T, w *nemesis.World) {
+		time.Sleep(s - 100*ms)
+		w.AtOnce(large+small, 0, 0)
+		time.Sleep(301 * ms)
+		w.AtOnce(large, 1, 0) // which has been denied nothing yet
+		between(t, "admitted", w.Admitted(0, 2*s, 0), large+again-small+rate/5-1, large+again-small+rate/5+1)
+	})
+}

@@ -195,26 +195,28 @@ func (w *world) publish(i int) {
 	w.publishLocked(i)
 }
 
-// publishLocked says what a bucket promises from now on: the most of what limits do that are in force somewhere.
+// publishLocked says what a bucket promises from now on: the most of what limits do that are in force somewhere, by
+// rate, burst and excess, each. Who has spent the burst of one limit may have the excess of another besides: what
+// replicas have admitted unasked is beyond what the store knows of, whatever that allowed.
 func (w *world) publishLocked(i int) {
-	rate, burst := 0.0, 0.0
+	rate, burst, excess := 0.0, 0.0, 0.0
 	w.open[i] = false
 	for _, f := range w.inForce[i] {
 		e := w.sharing().Envelope(f.limit.Limit, bucket.Scope(f.limit.Scope))
 		r := float64(e.Tokens) / e.Per.Seconds()
-		b := float64(e.Burst+e.Excess) + 1
+		beyond := float64(e.Excess)
 		if f.limit.Scope == policy.Strict || f.limit.Scope == policy.Sync {
 			// a decision is seen when its answer comes, which is a deadline later than the store
 			// decides, at most
-			b += r * w.plan.Deadline.Seconds()
+			beyond += r * w.plan.Deadline.Seconds()
 		}
 		if f.limit.Loss != policy.LossClosed {
 			r *= 1 + w.shares[i]
 		}
-		rate, burst = max(rate, r), max(burst, b)
+		rate, burst, excess = max(rate, r), max(burst, float64(e.Burst)), max(excess, beyond)
 		w.open[i] = w.open[i] || f.limit.Loss == policy.LossOpen && w.shares[i] > 0
 	}
-	w.promises[i].Set(w.now(), rate, burst)
+	w.promises[i].Set(w.now(), rate, burst+excess+1)
 }
 
 // sharing is how limits are shared, by the most and the fewest gateways that there are in the plan.
