@@ -57,7 +57,7 @@ GOTEST  := go test -vet=off -ldflags=-w -shuffle=on -timeout 30m -p $(shell expr
 LONGEST := ./server/database ./eval/operations ./eval/doors ./server/redis ./eval/attacks ./server/daemon ./server/cmd/headgate
 
 # What runs without the race detector alone: one goroutine that searches, and worlds in which one goroutine is to run after the other.
-ALONE := eval/algorithms eval/nemesis eval/clients eval/edge proofs
+ALONE := eval/adaptive eval/algorithms eval/nemesis eval/clients eval/edge proofs
 
 # Packages that start no goroutine, nor do their tests (TestStillPackagesStartNoGoroutine), so that there is no race to find: neither do
 # they run under the detector.
