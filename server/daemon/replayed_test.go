@@ -33,10 +33,10 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		{Endpoint: "GET /v1/carts/{id}", Limit: 20, Burst: 2, Name: "carts",
 			Penalty: "3 in 1s for 1s with addresses"},
 		{Endpoint: policy.All, Mode: policy.Block},
-		{Endpoint: "POST /v1/rpc", Limit: 40, Burst: 30, Name: "calls"},
-		{Endpoint: "POST /v1/rpc", Limit: 30, Burst: 12, Name: "how many"},
+		{Endpoint: "POST /v1/rpc", Limit: 10, Per: time.Hour, Burst: 30, Name: "calls"},
+		{Endpoint: "POST /v1/rpc", Limit: 30, Per: time.Hour, Burst: 12, Name: "how many"},
 		{Endpoint: "POST /v1/graphql", Limit: 300, Burst: 60, Name: "operations"},
-		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Burst: 3, Name: "reports"},
+		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Per: time.Hour, Burst: 3, Name: "reports"},
 		{Endpoint: "GET /v1/rpc?action=list", Limit: 9, Per: 24 * time.Hour, Algorithm: policy.Calendar, Name: "lists"},
 		{Endpoint: "GET /v1/items/{id}", Limit: 20, Burst: 4, Algorithm: policy.LeakyBucket, Name: "items"},
 	}
