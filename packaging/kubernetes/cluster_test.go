@@ -337,7 +337,9 @@ func headgate(t testing.TB) string {
 // prints runs the command to its end.
 func prints(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(headgate(t), args...).Output()
+	cmd := exec.Command(headgate(t), args...)
+	cmd.Dir = t.TempDir() // where it keeps what is not in the cluster
+	out, err := cmd.Output()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {
 		t.Fatalf("headgate %q: %v\n%s", args, err, ended.Stderr)

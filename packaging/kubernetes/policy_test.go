@@ -164,7 +164,9 @@ func TestPolicies(t *testing.T) {
 	for _, command := range [][]string{
 		{"policy", "set", "default", "3", "--db", w.db(c)}, {"policy", "delete", "default", "--db", w.db(c)},
 	} {
-		out, err := exec.Command(headgate(t), command...).CombinedOutput()
+		cmd := exec.Command(headgate(t), command...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "is read-only for headgate (db)") {
 			t.Errorf("headgate %q: %s, want it refused", command, out)
 		}
