@@ -104,13 +104,22 @@ func (c *Calls) Prepare(o CallOptions) (use func(), err error) {
 }
 
 func (c *Calls) batch(b Batch) (*called, error) {
-	counter, err := body.NewCounter(b.Parts)
-	timeout, errTimeout := readTimeout(b.ReadTimeout)
+	made, err := c.reads(b.Parts, b.ReadTimeout)
+	if err != nil {
+		return nil, err
+	}
+	made.single = b.Single
+	return made, nil
+}
+
+// reads makes what reads the bodies of one endpoint.
+func (c *Calls) reads(b body.Batch, timeout time.Duration) (*called, error) {
+	counter, err := body.NewCounter(b)
+	timeout, errTimeout := readTimeout(timeout)
 	if err = errors.Join(err, errTimeout); err != nil {
 		return nil, err
 	}
-	return &called{reading: reading{counter.MaxBytes(), timeout}, counter: counter, single: b.Single,
-		faults: &c.faults}, nil
+	return &called{reading: reading{counter.MaxBytes(), timeout}, counter: counter, faults: &c.faults}, nil
 }
 
 // Faults returns how many requests were refused because of a fault of their body; those that were counted are under

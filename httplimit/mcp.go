@@ -50,21 +50,13 @@ func messagePrefix(of string) (string, error) {
 
 // messages makes what reads the messages at one endpoint, whose templates have a method of their own.
 func (c *Calls) messages(table *endpoint.Table, e MCP, method string) (*called, error) {
-	prefix, err := messagePrefix(e.Endpoint)
-	if e.MaxBytes == 0 {
-		e.MaxBytes = body.DefaultBatchBytes
-	}
-	var errBytes error
-	if e.MaxBytes < 64 || e.MaxBytes > body.MostBatchBytes {
-		errBytes = fmt.Errorf("MaxBytes is %d, want 64 to %d", e.MaxBytes, body.MostBatchBytes)
-	}
-	timeout, errTimeout := readTimeout(e.ReadTimeout)
-	wants, errWants := body.NewCounter(body.Batch{})
-	if err := errors.Join(err, errBytes, errTimeout, errWants); err != nil {
+	prefix, errPrefix := messagePrefix(e.Endpoint)
+	made, err := c.reads(body.Batch{MaxBytes: e.MaxBytes}, e.ReadTimeout)
+	if err = errors.Join(errPrefix, err); err != nil {
 		return nil, err
 	}
-	return &called{reading: reading{e.MaxBytes, timeout}, counter: wants, faults: &c.faults,
-		messages: &messages{table, method, prefix}}, nil
+	made.messages = &messages{table, method, prefix}
+	return made, nil
 }
 
 // messages says which endpoints messages are for.

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -54,19 +53,12 @@ func (c *Calls) price(p Priced) (*called, error) {
 	if p.Price == nil {
 		errPrice = errors.New("Price is nil, want what prices requests")
 	}
-	if p.MaxBytes == 0 {
-		p.MaxBytes = body.DefaultBatchBytes
-	}
-	var errBytes error
-	if p.MaxBytes < 64 || p.MaxBytes > body.MostBatchBytes {
-		errBytes = fmt.Errorf("MaxBytes is %d, want 64 to %d", p.MaxBytes, body.MostBatchBytes)
-	}
-	timeout, errTimeout := readTimeout(p.ReadTimeout)
-	wants, errWants := body.NewCounter(body.Batch{})
-	if err := errors.Join(errPrice, errBytes, errTimeout, errWants); err != nil {
+	made, err := c.reads(body.Batch{MaxBytes: p.MaxBytes}, p.ReadTimeout)
+	if err = errors.Join(errPrice, err); err != nil {
 		return nil, err
 	}
-	return &called{reading: reading{p.MaxBytes, timeout}, counter: wants, faults: &c.faults, priced: &p}, nil
+	made.priced = &p
+	return made, nil
 }
 
 // answers reports whether a request with a fault is answered as its endpoint does.

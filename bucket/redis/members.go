@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +35,7 @@ type MembersOptions struct {
 	Now func() int64
 }
 
-const (
-	defaultMembersTTL = 3 * time.Second
-	beatsPerTTL       = 3
-)
+const beatsPerTTL = 3
 
 // Members tells how many replicas share the buckets of a Store: those that said a word within TTL,
 // by the server's clock. It is safe for concurrent use.
@@ -51,9 +47,9 @@ const (
 // if the server is away for all, all do. And one that is the first to say a word to a server that
 // forgot all: that takes itself for the only one until its next word.
 type Members struct {
-	store *Store
-	o     MembersOptions
-	key   string
+	speaker
+	o   MembersOptions
+	key string
 
 	beating sync.Mutex // one word at a time
 
@@ -72,35 +68,18 @@ type census struct {
 
 // NewMembers makes Members, or says everything that is wrong with o. Nobody knows of this replica before Beat or Run.
 func NewMembers(s *Store, o MembersOptions) (*Members, error) {
-	var errs []error
-	if s == nil {
-		errs = append(errs, errors.New("the store is nil, want one"))
-	}
-	if o.TTL == 0 {
-		o.TTL = defaultMembersTTL
-	}
-	if o.TTL < 100*time.Millisecond || o.TTL > time.Hour {
-		errs = append(errs, fmt.Errorf("TTL is %v, want 100ms to 1h", o.TTL))
-	}
+	self, errSpeaker := newSpeaker(s, o.Replica, o.TTL, o.Now)
 	if o.Presumed == 0 {
 		o.Presumed = 1
 	}
+	var errPresumed error
 	if o.Presumed < 1 || o.Presumed > maxPresumed {
-		errs = append(errs, fmt.Errorf("Presumed is %d, want 1 to %d", o.Presumed, maxPresumed))
+		errPresumed = fmt.Errorf("Presumed is %d, want 1 to %d", o.Presumed, maxPresumed)
 	}
-	if s != nil && s.callers && o.Now == nil {
-		errs = append(errs, errors.New("Now is nil, want a clock: the store has CallersClock"))
+	if err := errors.Join(errSpeaker, errPresumed); err != nil {
+		return nil, fmt.Errorf("redis members: %w", err)
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("redis members: %w", errors.Join(errs...))
-	}
-	for o.Replica == 0 {
-		o.Replica = rand.Uint64()
-	}
-	if !s.callers {
-		o.Now = func() int64 { return 0 }
-	}
-	return &Members{store: s, o: o, key: s.prefix + "{members}"}, nil
+	return &Members{speaker: self, o: o, key: s.prefix + "{members}"}, nil
 }
 
 const maxPresumed = 1 << 16
@@ -150,8 +129,7 @@ func (m *Members) Leave(ctx context.Context) error {
 }
 
 func (m *Members) say(ctx context.Context, leaves bool) (census, error) {
-	arg := appendDoubles(nil, m.store.time(m.o.Now()), m.o.TTL.Microseconds(), int64(m.Replicas()), yes(leaves))
-	arg = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(arg, m.o.Replica), m.o.Naming)
+	arg := binary.BigEndian.AppendUint64(m.says(int64(m.Replicas()), yes(leaves)), m.o.Naming)
 	answer, err := m.store.run(ctx, membersScript, []string{m.key}, []string{string(arg)})
 	if err != nil {
 		return census{}, err
@@ -173,7 +151,7 @@ func (m *Members) say(ctx context.Context, leaves bool) (census, error) {
 // Run says a word again and again until ctx ends, and then that this replica leaves. Beaten hears
 // of every word whether it was heard; it may be nil.
 func (m *Members) Run(ctx context.Context, beaten func(error)) {
-	every := m.o.TTL / beatsPerTTL
+	every := m.ttl / beatsPerTTL
 	beat := time.NewTicker(every)
 	defer beat.Stop()
 	for ctx.Err() == nil {

@@ -24,8 +24,8 @@ func members(t testing.TB, s *redis.Store, o redis.MembersOptions) *redis.Member
 func TestMembersNamesEveryFault(t *testing.T) {
 	_, err := redis.NewMembers(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}),
 		redis.MembersOptions{TTL: time.Millisecond, Presumed: -1})
-	want := "redis members: TTL is 1ms, want 100ms to 1h\nPresumed is -1, want 1 to 65536\nNow is nil, want a " +
-		"clock: the store has CallersClock"
+	want := "redis members: TTL is 1ms, want 100ms to 1h\nNow is nil, want a clock: the store has CallersClock\n" +
+		"Presumed is -1, want 1 to 65536"
 	if err == nil || err.Error() != want {
 		t.Errorf("NewMembers: %v, want %s", err, want)
 	}

@@ -2,10 +2,8 @@ package redis
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -38,52 +36,34 @@ const (
 // are heard for a few seconds by the server's clock. Who may write to the server may say anything
 // under any name. It is safe for concurrent use.
 type Notices struct {
-	store *Store
-	o     NoticesOptions
-	key   string
+	speaker
+	longest int
+	key     string
 }
 
 // NewNotices makes Notices, or says everything that is wrong with o.
 func NewNotices(s *Store, o NoticesOptions) (*Notices, error) {
-	var errs []error
-	if s == nil {
-		errs = append(errs, errors.New("the store is nil, want one"))
-	}
-	if o.TTL == 0 {
-		o.TTL = defaultMembersTTL
-	}
-	if o.TTL < 100*time.Millisecond || o.TTL > time.Hour {
-		errs = append(errs, fmt.Errorf("TTL is %v, want 100ms to 1h", o.TTL))
-	}
+	self, errSpeaker := newSpeaker(s, o.Replica, o.TTL, o.Now)
 	if o.Longest == 0 {
 		o.Longest = longestNotice
 	}
+	var errLongest error
 	if o.Longest < 1 || o.Longest > longestNotice {
-		errs = append(errs, fmt.Errorf("Longest is %d, want 1 to %d", o.Longest, longestNotice))
+		errLongest = fmt.Errorf("Longest is %d, want 1 to %d", o.Longest, longestNotice)
 	}
-	if s != nil && s.callers && o.Now == nil {
-		errs = append(errs, errors.New("Now is nil, want a clock: the store has CallersClock"))
+	if err := errors.Join(errSpeaker, errLongest); err != nil {
+		return nil, fmt.Errorf("redis notices: %w", err)
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("redis notices: %w", errors.Join(errs...))
-	}
-	for o.Replica == 0 {
-		o.Replica = rand.Uint64()
-	}
-	if !s.callers {
-		o.Now = func() int64 { return 0 }
-	}
-	return &Notices{store: s, o: o, key: s.prefix + "{notices}"}, nil
+	return &Notices{speaker: self, longest: o.Longest, key: s.prefix + "{notices}"}, nil
 }
 
 // Exchange says something in place of what this replica said before, or takes that back if it is
 // nothing; and hears what others said within TTL. An error is an *Error, or that it is too long.
 func (n *Notices) Exchange(ctx context.Context, said []byte) (others [][]byte, err error) {
-	if len(said) > n.o.Longest {
-		return nil, fmt.Errorf("a notice has %d bytes, want %d at most", len(said), n.o.Longest)
+	if len(said) > n.longest {
+		return nil, fmt.Errorf("a notice has %d bytes, want %d at most", len(said), n.longest)
 	}
-	arg := appendDoubles(nil, n.store.time(n.o.Now()), n.o.TTL.Microseconds(), int64(n.o.Longest), mostHeard)
-	arg = append(binary.BigEndian.AppendUint64(arg, n.o.Replica), said...)
+	arg := append(n.says(int64(n.longest), mostHeard), said...)
 	answer, err := n.store.run(ctx, noticesScript, []string{n.key}, []string{string(arg)})
 	if err != nil {
 		return nil, err

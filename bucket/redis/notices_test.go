@@ -18,8 +18,8 @@ import (
 func TestNoticesNamesEveryFault(t *testing.T) {
 	_, err := redis.NewNotices(open(t, redis.Options{Server: redistest.Dial("/nowhere"), CallersClock: true}),
 		redis.NoticesOptions{TTL: time.Millisecond, Longest: 5000})
-	want := "redis notices: TTL is 1ms, want 100ms to 1h\nLongest is 5000, want 1 to 4096\nNow is nil, want a clock: " +
-		"the store has CallersClock"
+	want := "redis notices: TTL is 1ms, want 100ms to 1h\nNow is nil, want a clock: the store has CallersClock\n" +
+		"Longest is 5000, want 1 to 4096"
 	if err == nil || err.Error() != want {
 		t.Errorf("NewNotices: %v, want %s", err, want)
 	}
