@@ -127,7 +127,7 @@ type Verdict struct {
 
 	// Unparsable is the rule's second verdict on a request of which nobody knows
 	// whose it is: its identifier could not be read, or its credential was not
-	// verified (identity.Rejection.Flood). It is about the bucket that all such
+	// verified (identity.Principal.Flooded). It is about the bucket that all such
 	// requests share.
 	Unparsable bool
 

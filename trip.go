@@ -230,15 +230,18 @@ func (t *trip) access() (reason Reason, settled bool) {
 // mayBeBlocked reports whether a credential that could not be verified may be that of somebody who is blocked.
 func (t *trip) mayBeBlocked() bool {
 	p := &t.plan
-	switch p.Who.Rejected {
-	case identity.TokenFlood:
-		return p.Set.BlocksByToken(p.Wall)
-	case identity.SignatureFlood: // of other signatures it is known whom they name: Principal.Elsewhere
-		return p.Set.BlocksByAgent(p.Wall)
-	case identity.LookupFailed:
-		return p.Set.BlocksByToken(p.Wall) || p.Set.BlocksByKey(p.Wall)
+	if !p.Who.Rejected.Unverified() {
+		return false
 	}
-	return false
+	away := p.Who.InDoubt(identity.LookupFailed)
+	switch {
+	case (away || p.Who.InDoubt(identity.TokenFlood)) && p.Set.BlocksByToken(p.Wall):
+		return true
+	case away && p.Set.BlocksByKey(p.Wall):
+		return true
+	}
+	// Of signatures that were looked at it is known whom they name: Principal.Elsewhere.
+	return p.Who.InDoubt(identity.SignatureFlood) && p.Set.BlocksByAgent(p.Wall)
 }
 
 // refuse says whether a request is turned away before any identity or limiter

@@ -210,6 +210,41 @@ func TestA5AFloodOfSignaturesDoesNotUnblock(t *testing.T) {
 	}
 }
 
+// TestA5AFloodOfBothDoesNotUnblock: where neither tokens nor signatures are checked, or keys cannot be
+// looked up, a block of whoever may have sent one of them holds.
+func TestA5AFloodOfBothDoesNotUnblock(t *testing.T) {
+	const signed, made = "Signature-Input", "x"
+	for only, want := range map[string]map[string]headgate.Reason{
+		"signed_agent:a": {"": headgate.CredentialUnverified, "keys away": headgate.CredentialUnverified},
+		"token:t1":       {"": headgate.CredentialUnverified, "keys away": headgate.CredentialUnverified},
+		"api_key:k1":     {"": headgate.WithinLimits, "keys away": headgate.CredentialUnverified},
+	} {
+		for state, want := range want {
+			h := newHolders(t, func(o *identity.Options) {
+				o.TokenFailures, o.TokenCache, o.Agents = 2, -1, forgedSignatures{}
+				if state != "" {
+					o.Keys = noKeys{}
+				}
+			})
+			block := policy.Rule{Endpoint: policy.All, Mode: policy.Block, Only: only}
+			h.rules(t, headgate.Options{}, policy.Rule{Endpoint: policy.Default, Limit: 10}, block)
+			for range 2 {
+				h.lim.Check(t.Context(), h.one("192.0.2.1", "Authorization", "Bearer forged.x.y"))
+				h.lim.Check(t.Context(), h.one("192.0.2.1", signed, made))
+			}
+			r := h.one("192.0.2.1", "Authorization", "Bearer t2.x.y")
+			r.Header.(http.Header).Set(signed, made)
+			if state != "" {
+				r.Header.(http.Header).Set("X-Api-Key", h.keys[1])
+			}
+			d := h.lim.Check(t.Context(), r)
+			if d.Reason != want || !d.Principal.InDoubt(identity.SignatureFlood) || !d.Principal.Flooded() {
+				t.Errorf("a block of %s, %q: %v, %v, want %v", only, state, d.Principal, d.Reason, want)
+			}
+		}
+	}
+}
+
 // TestABlockHoldsOutsideOfScopes: a key that is sent where its scopes do not count spends its address's budget, and
 // whoever is blocked by that key is blocked there as well: alone, beside others, in whatever order. It exempts nobody.
 func TestABlockHoldsOutsideOfScopes(t *testing.T) {

@@ -68,7 +68,7 @@ const (
 	Own Kind = iota
 	// Unreadable is a second bucket of a rule, which all requests share of which
 	// nobody knows whose they are: their identifier could not be read, or their
-	// credential was not verified (identity.Rejection.Flood).
+	// credential was not verified (identity.Principal.Flooded).
 	Unreadable
 	// Earlier is the bucket that the caller had before its project changed its
 	// tier, which goes on counting.

@@ -16,7 +16,7 @@ import (
 // name turns the rules that apply into attempts on named buckets.
 func (pl *Planner) name(p *Plan) {
 	named := len(p.applied)
-	if p.Unparsable || p.caller.Who.Rejected.Flood() {
+	if p.Unparsable || p.caller.Who.Flooded() {
 		p.addUnreadable()
 	}
 	p.grow(len(p.applied))
@@ -86,7 +86,7 @@ func (pl *Planner) place() uint32 {
 // another.
 func (p *Plan) addUnreadable() {
 	who := p.caller.Who
-	unverified := who.Rejected.Flood() && who.Kind == identity.Address
+	unverified := who.Flooded() && who.Kind == identity.Address
 	for _, a := range p.applied[:len(p.applied):len(p.applied)] {
 		switch p.Set.Terms(a.Rule).Subject {
 		case policy.SubjectIdentifier:

@@ -75,8 +75,11 @@ type Principal struct {
 
 	// Rejected says why a credential that was presented is not used: of several, why the
 	// first is not, or that one could not be verified (LookupFailed before TokenFlood before SignatureFlood before
-	// SignatureUnverified).
+	// SignatureUnverified). See InDoubt.
 	Rejected Rejection
+
+	// behind has a bit for each doubt about other credentials that Rejected does not say.
+	behind uint8
 }
 
 // Claim is the value of a claim of the principal's token, one of Claims.Other. It is
@@ -305,8 +308,14 @@ func (r Rejection) Signature() bool { return AgentUnknown <= r && r <= Signature
 // Unverified reports whether a credential could not be verified, so that it may be good.
 func (r Rejection) Unverified() bool { return r.doubt() > 0 }
 
-// Flood reports whether a credential was not verified because too many from its address group were bad.
-func (r Rejection) Flood() bool { return r == TokenFlood || r == SignatureFlood }
+// InDoubt reports whether a credential of the request could not be verified for a reason that is Unverified, which of
+// several Rejected may not say.
+func (p *Principal) InDoubt(why Rejection) bool {
+	return p.Rejected == why || p.behind>>why.doubt()&1 == 1
+}
+
+// Flooded reports whether a credential was not verified because too many from its address group were bad.
+func (p *Principal) Flooded() bool { return p.InDoubt(TokenFlood) || p.InDoubt(SignatureFlood) }
 
 // doubt orders what is said of a request with several credentials that could not be verified.
 func (r Rejection) doubt() int {

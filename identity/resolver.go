@@ -424,8 +424,9 @@ func (r *Resolver) reject(p *Principal, why Rejection) {
 	}
 	r.rejected[why].Add(1)
 	if p.Rejected == NotRejected || why.doubt() > p.Rejected.doubt() {
-		p.Rejected = why
+		p.Rejected, why = why, p.Rejected
 	}
+	p.behind |= 1 << why.doubt() &^ 1 // the first bit would be no doubt
 }
 
 // Rejections yields how many credentials were ignored for each reason since
