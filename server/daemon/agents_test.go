@@ -335,67 +335,18 @@ func TestAgentsCanBeBlocked(t *testing.T) {
 func TestSignaturesOfMessages(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(engine, func(t *testing.T) {
-			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				conn, buffered, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				fmt.Fprint(
-					conn,
-					"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-				)
-				for frame := make([]byte, len(masked)); ; {
-					if _, err := io.ReadFull(buffered, frame); err != nil || string(frame) != masked {
-						return
-					}
-					_, _ = io.WriteString(conn, echo)
-				}
-			}))
-			t.Cleanup(api.Close)
 			ours := newSigningAgent(t)
 			p := newProcess(t, []policy.Rule{{Endpoint: "WS-SEND /v1/items/{id}", Limit: 2, Per: time.Hour},
 				{Endpoint: policy.Default, Limit: 100}}, withAgents(ours), func(c *config.Config) {
-				c.Upstream, c.Engine, c.SignedAgents.Tier = api.URL, engine, ""
+				c.Upstream, c.Engine, c.SignedAgents.Tier = messageAPI(t), engine, ""
 				c.WebSockets = map[string]config.WebSocket{"GET /v1/items/{id}": {}}
 			})
-			talk := func(header []string) (echoed int) {
-				conn, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				fmt.Fprint(
-					conn,
-					"GET /v1/items/7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-						"Sec-WebSocket-Version: 13\r\n",
-				)
-				for i := 0; i < len(header); i += 2 {
-					fmt.Fprintf(conn, "%s: %s\r\n", header[i], header[i+1])
-				}
-				fmt.Fprint(conn, "\r\n")
-				in := bufio.NewReader(conn)
-				answer, err := http.ReadResponse(in, nil)
-				if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
-					t.Fatalf("the handshake is answered with %v, %v", answer, err)
-				}
-				_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-				for frame := make([]byte, len(echo)); ; echoed++ {
-					if _, err := io.WriteString(conn, masked); err != nil {
-						return echoed
-					}
-					if _, err := io.ReadFull(in, frame); err != nil || string(frame) != echo {
-						return echoed
-					}
-				}
-			}
 			shown := ours.once()
 			for i, step := range []struct {
 				header []string
 				want   int
 			}{{shown, 2}, {ours.once(), 0}, {shown, 2}, {nil, 0}} { // the second two are the address's
-				if got := talk(step.header); got != step.want {
+				if got := sent(t, p.gate, step.header...); got != step.want {
 					t.Errorf("connection %d: %d messages, want %d", i, got, step.want)
 				}
 			}

@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,10 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -216,34 +212,11 @@ func TestAStolenTokenIsBlockedAsItsOwner(t *testing.T) {
 	}
 }
 
-// echo is what masked says, as an API sends it.
-const echo = "\x81\x02hi"
-
 // TestProofsOfMessages: the proof that opened a WebSocket is good for its messages, and that which carries a
 // message of MCP for its tool.
 func TestProofsOfMessages(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(engine, func(t *testing.T) {
-			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Upgrade") == "" {
-					return
-				}
-				conn, buffered, err := http.NewResponseController(w).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"+
-					"Connection: Upgrade\r\n\r\n")
-				for frame := make([]byte, len(masked)); ; {
-					if _, err := io.ReadFull(buffered, frame); err != nil || string(frame) != masked {
-						return
-					}
-					_, _ = io.WriteString(conn, echo)
-				}
-			}))
-			t.Cleanup(api.Close)
 			routes := filepath.Join(t.TempDir(), "routes.txt")
 			if err := os.WriteFile(routes, []byte("POST /mcp\nMCP /mcp/tools/call/report\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -253,44 +226,20 @@ func TestProofsOfMessages(t *testing.T) {
 				{Endpoint: "MCP /mcp/tools/call/report", Limit: 1, Per: time.Hour},
 				{Endpoint: policy.Default, Limit: 100},
 			}, withProofs(t, "bound"), func(c *config.Config) {
-				c.Upstream, c.Engine, c.Routes = api.URL, engine, append(c.Routes, routes)
+				c.Upstream, c.Engine, c.Routes = messageAPI(t), engine, append(c.Routes, routes)
 				c.WebSockets = map[string]config.WebSocket{"GET /v1/items/{id}": {}}
 				c.MCP = []config.MCP{{Endpoint: "POST /mcp"}}
 			})
-			talk := func(fields string) (echoed int) {
-				t.Helper()
-				conn, err := net.Dial("tcp", strings.TrimPrefix(p.gate, "http://"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				fmt.Fprintf(conn, "GET /v1/items/7 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
-					"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n%s\r\n", fields)
-				in := bufio.NewReader(conn)
-				answer, err := http.ReadResponse(in, nil)
-				if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
-					t.Fatalf("the handshake is answered with %v, %v", answer, err)
-				}
-				_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-				for frame := make([]byte, len(echo)); ; echoed++ {
-					if _, err := io.WriteString(conn, masked); err != nil {
-						return echoed
-					}
-					if _, err := io.ReadFull(in, frame); err != nil || string(frame) != echo {
-						return echoed
-					}
-				}
-			}
 			alice := newHolder(t, "alice")
 			proof := alice.proof(t, "GET", "https://api.example/v1/items/7")
-			shown := "Authorization: DPoP " + alice.token + "\r\nDPoP: " + proof + "\r\n"
-			if got := talk(shown); got != 2 {
+			shown := []string{"Authorization", "DPoP " + alice.token, "DPoP", proof}
+			if got := sent(t, p.gate, shown...); got != 2 {
 				t.Errorf("alice sends %d messages, want 2", got)
 			}
-			if got := talk(shown); got != 2 {
+			if got := sent(t, p.gate, shown...); got != 2 {
 				t.Errorf("a thief of alice's token and proof sends %d messages, want the 2 of the address", got)
 			}
-			if got := talk(""); got != 0 {
+			if got := sent(t, p.gate); got != 0 {
 				t.Errorf("the address sends %d messages more, want none", got)
 			}
 			call1 := func(header ...string) int {
