@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,6 +136,16 @@ func (c *checker) graphQL(conf *Config) {
 		fill(&g.ReadTimeout, 10*time.Second)
 		if len(g.SizeArguments) == 0 {
 			g.SizeArguments = graphql.DefaultSizeArguments()
+		}
+		for _, name := range slices.Sorted(maps.Keys(g.Costs)) {
+			if cost := g.Costs[name]; !(cost >= 0 && cost <= graphql.MostCost) {
+				c.wrong(field("costs["+name+"]"), fmt.Sprint(cost), fmt.Sprint("0 to ", graphql.MostCost))
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(g.ListSizes)) {
+			if size := g.ListSizes[name]; size < 1 || size > graphql.MostSize {
+				c.wrong(field("list_sizes["+name+"]"), fmt.Sprint(size), fmt.Sprint("1 to ", graphql.MostSize))
+			}
 		}
 		c.between(field("max_cost"), g.MaxCost, 1, graphql.MostCost)
 		c.between(field("max_depth"), g.MaxDepth, 1, graphql.MostDepth)

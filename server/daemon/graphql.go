@@ -19,15 +19,12 @@ func priced(c config.Config, table *endpoint.Table) (all []httplimit.Priced, dea
 	var faults []error
 	for n, g := range c.GraphQL {
 		setting := fmt.Sprintf("graphql[%d]", n)
+		var pricer *graphql.Pricer
 		text, err := readSchema(g.Schema)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s.schema: %w", setting, err))
-			continue
-		}
-		pricer, err := graphql.New(g.Schema, text, g.Options())
-		if err != nil {
+		} else if pricer, err = graphql.New(g.Schema, text, g.Options()); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", setting, err))
-			continue
 		}
 		for _, at := range g.Endpoints {
 			id, err := lookup(table, setting+".endpoints", at)

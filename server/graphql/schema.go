@@ -268,18 +268,36 @@ func (c *compiler) settings() {
 		of, at, isField := strings.Cut(name, ".")
 		t := c.types[of]
 		if t == nil || isField && t.fields[at] == nil {
-			c.wrong("cost of %q: want a type that the schema has, such as User, or a field, such as Query.users", name)
+			c.wrong("costs has %q, want a type that the schema has, such as User, or a field, such as Query.users",
+				name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.options.Sizes)) {
 		of, at, _ := strings.Cut(name, ".")
 		switch t := c.types[of]; {
 		case t == nil || t.fields[at] == nil || t.fields[at].lists == 0:
-			c.wrong("size of %q: want a field that the schema has and that is a list, such as Query.users", name)
+			c.wrong("list_sizes has %q, want a field that the schema has and that is a list, such as Query.users",
+				name)
 		case c.options.Sizes[name] < 1 || c.options.Sizes[name] > MostSize:
-			c.wrong("size of %q is %d, want 1 to %d", name, c.options.Sizes[name], int64(MostSize))
+			c.wrong("list_sizes[%s] is %d, want 1 to %d", name, c.options.Sizes[name], int64(MostSize))
 		}
 	}
+	for _, name := range c.options.SizeArguments {
+		if !slices.Contains(DefaultSizeArguments(), name) && !c.hasArgument(name) {
+			c.wrong("size_arguments has %q, want an argument that some field of the schema has, such as first", name)
+		}
+	}
+}
+
+func (c *compiler) hasArgument(name string) bool {
+	for _, t := range c.types {
+		for _, f := range t.fields {
+			if _, ok := f.args[name]; ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *compiler) fields(t *typ, def *ast.Definition) {
@@ -473,16 +491,20 @@ func (c *compiler) weight(on ast.DirectiveList, otherwise amount, name string) a
 		return otherwise
 	}
 	weight, err := strconv.ParseFloat(argument.Value.Raw, 64)
-	if err != nil {
-		weight = -1
-	}
-	return c.cost(name, weight)
-}
-
-func (c *compiler) cost(name string, weight float64) amount {
-	if !(weight >= 0 && weight <= MostCost) {
-		c.wrong("cost of %s: want a number from 0 to %d", name, int64(MostCost))
+	if err != nil || !(weight >= 0 && weight <= MostCost) {
+		c.wrong("@cost of %s is %q, want a number from 0 to %d", name, argument.Value.Raw, int64(MostCost))
 		return 0
 	}
-	return amount(math.Ceil(weight * float64(unit)))
+	return amountOf(weight)
 }
+
+// cost is what Options say.
+func (c *compiler) cost(name string, weight float64) amount {
+	if !(weight >= 0 && weight <= MostCost) {
+		c.wrong("costs[%s] is %v, want 0 to %d", name, weight, int64(MostCost))
+		return 0
+	}
+	return amountOf(weight)
+}
+
+func amountOf(weight float64) amount { return amount(math.Ceil(weight * float64(unit))) }
