@@ -45,18 +45,20 @@ func (p *Pricer) Price(r *http.Request, target string, text []byte) httplimit.Pr
 	return price
 }
 
+var errBoth = refused(body.Alike, "What is executed may stand in the body or in the query, not in both.")
+
 func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit.Price, error) {
-	_, query, _ := strings.Cut(target, "?")
+	_, after, _ := strings.Cut(target, "?")
+	query := []byte(after)
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return p.get(r, query, text)
 	}
-	both := refused(body.Alike, "What is executed may stand in the body or in the query, not in both.")
 	operation, named := "", false
 	for _, name := range names {
-		value, there, fault := body.FormText([]byte(query), name)
+		value, there, fault := body.FormText(query, name)
 		switch {
 		case fault != body.None, there && name != nameOperation:
-			return httplimit.Price{}, both
+			return httplimit.Price{}, errBoth
 		case there: // as some clients do, for those who read logs
 			operation, named = value, true
 		}
@@ -68,7 +70,7 @@ func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit
 	if text[0] != '[' {
 		one, err := read(text)
 		if err == nil && named && operation != one.operation {
-			err = both
+			err = errBoth
 		}
 		if err != nil {
 			return httplimit.Price{}, err
@@ -77,7 +79,7 @@ func (p *Pricer) request(r *http.Request, target string, text []byte) (httplimit
 		return p.priced(c, 1, err)
 	}
 	if named {
-		return httplimit.Price{}, both
+		return httplimit.Price{}, errBoth
 	}
 	return p.batch(text)
 }
@@ -148,7 +150,7 @@ func (p *Pricer) one(a asked, tokens int) (Cost, error) {
 }
 
 // get prices a request whose document stands in the query of its target.
-func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Price, error) {
+func (p *Pricer) get(r *http.Request, query, text []byte) (httplimit.Price, error) {
 	if len(text) > 0 {
 		return httplimit.Price{}, refused(body.Alike,
 			"A request of this method has its document in the query, and no body.")
@@ -156,7 +158,7 @@ func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Pric
 	a, named := asked{}, 0
 	var extensions []byte
 	for _, name := range names {
-		value, there, fault := body.FormText([]byte(query), name)
+		value, there, fault := body.FormText(query, name)
 		switch {
 		case fault != body.None:
 			return httplimit.Price{}, refused(fault,
@@ -180,7 +182,7 @@ func (p *Pricer) get(r *http.Request, query string, text []byte) (httplimit.Pric
 	case named > 0:
 	case upgrade && !p.options.Upgrades:
 		return httplimit.Price{}, refused(body.Media, "Operations in messages of another protocol are not taken.")
-	case upgrade, query == "": // or a page for people
+	case upgrade, len(query) == 0: // or a page for people
 		return httplimit.Price{}, nil
 	}
 	if err := a.complete(extensions); err != nil {
