@@ -58,7 +58,8 @@ func NewNotices(s *Store, o NoticesOptions) (*Notices, error) {
 }
 
 // Exchange says something in place of what this replica said before, or takes that back if it is
-// nothing; and hears what others said within TTL. An error is an *Error, or that it is too long.
+// nothing; and hears what others said within TTL: nothing in the place of more than Longest, as another
+// version may say. An error is an *Error, or that it is too long.
 func (n *Notices) Exchange(ctx context.Context, said []byte) (others [][]byte, err error) {
 	if len(said) > n.longest {
 		return nil, fmt.Errorf("a notice has %d bytes, want %d at most", len(said), n.longest)

@@ -3,7 +3,7 @@
 -- how many others are heard at most; and behind them the name of the replica, eight bytes, and what it says. Nothing is to be forgotten.
 --
 -- What is no such hash, or nothing that a replica says, is somebody else's, and is dropped. So is what was said at a time that is still to come, by a
--- clock that was set back since.
+-- clock that was set back since. What is longer than one may say here, as another version may, stays, and is heard as ''.
 --
 -- Answers the time, how many others are heard, and what they say.
 local decode, call, sub = struct.unpack, redis.call, string.sub
@@ -23,14 +23,14 @@ if all.err then
 end
 for i = 1, #all, 2 do
   local who, what, keep = all[i], all[i + 1], false
-  if #who == 8 and #what > 7 and #what <= 7 + longest and #heard < most + 2 then
+  if #who == 8 and #what > 7 and #heard < most + 2 then
     local at = decode('<I7', what)
     keep = at <= now and now - at <= ttl
   end
   if not keep then
     call('HDEL', KEYS[1], who)
   elseif who ~= name then
-    heard[#heard + 1] = sub(what, 8)
+    heard[#heard + 1] = #what <= 7 + longest and sub(what, 8) or ''
   end
 end
 if said == '' then

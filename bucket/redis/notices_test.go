@@ -65,7 +65,20 @@ func TestNotices(t *testing.T) {
 			t.Errorf("step %d: %d hears %q, %v, want %q", i, step.who, got, err, step.hears)
 		}
 	}
-	_, err := all[0].Exchange(t.Context(), make([]byte, 101))
+	wordy, err := redis.NewNotices(store, redis.NoticesOptions{Replica: 9, Now: func() int64 { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := wordy.Exchange(t.Context(), make([]byte, 200)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // of another version: it is heard of, and not silenced
+		others, err := all[1].Exchange(t.Context(), []byte("f"))
+		if slices.SortFunc(others, bytes.Compare); err != nil || len(others) != 2 || len(others[0]) != 0 {
+			t.Errorf("beside one who says too much for this version %q are heard, %v", others, err)
+		}
+	}
+	_, err = all[0].Exchange(t.Context(), make([]byte, 101))
 	if err == nil || !strings.Contains(err.Error(), "101 bytes") {
 		t.Errorf("what is too long: %v", err)
 	}
