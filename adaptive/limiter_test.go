@@ -12,7 +12,9 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // halved is a limiter whose rates at GET /a are lowered to a half.
@@ -202,6 +204,55 @@ func TestSettledUnderALoweredRate(t *testing.T) {
 			if got := b.TokensLeft(); got < want-1 || got > want {
 				t.Errorf("%d of 900 after %v leave %d, want %d", actual, wait, got, want)
 			}
+		}
+	}
+}
+
+// TestSettledInASharedStoreUnderALoweredRate: a store that others share forgets a bucket when it would be full at the
+// rate of its last charge. What the full rate has drained by then is not given back, as others may owe in its place.
+func TestSettledInASharedStoreUnderALoweredRate(t *testing.T) {
+	names, err := key.NewNamer(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for wait, want := range map[time.Duration]int64{
+		0:                       1000,
+		8 * time.Second:         1000,
+		9500 * time.Millisecond: 1000 - (900 - 475),
+	} {
+		b := halved(t, []policy.Rule{{Endpoint: "GET /a", Limit: 100, Burst: 1000, Scope: policy.Strict}},
+			func(o *headgate.Options) { o.Names = names })
+		made := b.MustReserve(t, 900)
+		b.Now = b.Now.Add(wait)
+		b.MustSettle(t, made.ID, 0)
+		if got := b.TokensLeft(); got < want-1 || got > want {
+			t.Errorf("900 that were not used leave %d after %v, want %d", got, wait, want)
+		}
+	}
+}
+
+// TestSettledAfterAReloadUnderALoweredRate: what a reservation gives back whose limit changed meanwhile is none of what
+// the bucket has given others: at one moment no more than the larger burst passes.
+func TestSettledAfterAReloadUnderALoweredRate(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Second, 4 * time.Second, 9 * time.Second, 20 * time.Second} {
+		rules := &trial.Switching{}
+		b := halved(t, nil, func(o *headgate.Options) { o.Policies = rules })
+		rules.Become(t, b, policy.Rule{Endpoint: "GET /a", Limit: 100, Burst: 1000})
+		made := b.MustReserve(t, 900)
+		b.Now = b.Now.Add(wait)
+		rules.Become(t, b, policy.Rule{Endpoint: "GET /a", Limit: 100, Burst: 1010})
+		passed := int64(0)
+		for range 2 {
+			for b.Take(10).Allowed {
+				passed += 10
+			}
+			if made.ID != (reservation.ID{}) {
+				b.MustSettle(t, made.ID, 0)
+				made.ID = reservation.ID{}
+			}
+		}
+		if passed > 1010 {
+			t.Errorf("%v after a reservation of 900 that used none, %d pass at once, want 1010 at most", wait, passed)
 		}
 	}
 }

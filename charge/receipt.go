@@ -411,7 +411,8 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		if it.guaranteed { // whose bucket never had another limit, and is never lowered
 			terms.Shape, terms.Since, terms.Before, slower = it.shape, 0, nil, nil
 		}
-		if slower != nil {
+		// What was owed when the limit changed has drained at the full rate.
+		if slower != nil && (terms.Before == nil || terms.Since <= at) {
 			at = slower.Since(at, s.Now) - 1 // which is rounded up, and what is given back must not be
 		}
 		take := pl.Allowances.Restate(s.Now, bucket.Take{Key: it.key, Shape: terms.Shape, Since: terms.Since,
@@ -441,6 +442,11 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		c.Left = bucket.Unspent(it.shape, c.Shape, it.units, it.units, at, s.Now)
 		if changedTwice(&terms, r.at) || !c.Shape.Algorithm.Drains() && c.Since > r.at {
 			c.Units = 0 // it may have been another limit in between
+		}
+		// The store keeps a charge for as long as it takes to drain at the rate of that time. If that was lowered
+		// since, others may owe in its place.
+		if Agreed(it.reach) && bucket.Unspent(it.shape, c.Shape, it.units, it.units, r.at, s.Now) == 0 {
+			c.Units, c.Left = 0, 0
 		}
 		return c, true
 	}
