@@ -28,8 +28,8 @@ type spares struct {
 	taken map[uint32]spare    // guarded by mu; by which place requests say that they have
 	names map[uint32]bool     // guarded by mu; of all of both, as the store knows them
 	n     int                 // guarded by mu; idle ones
-	round uint64              // guarded by mu; how many times those were looked through that nobody took
-	timed bool                // guarded by mu; they will be
+	round uint64              // guarded by mu; how many times all were looked through
+	timed bool                // guarded by mu; they will be again
 	over  bool                // guarded by mu; none is kept any more
 }
 
@@ -42,7 +42,7 @@ type spare struct {
 	place uint32     // its name, which is that of the request that took it of the store
 	since int64      // when the store was asked last to keep it, in Unix nanoseconds
 	left  int64      // how many were free when it was taken of the store
-	round uint64     // in which it became idle
+	round uint64     // in which it became idle, or the store was asked to keep it
 }
 
 // spareFor is for how long a place is spare at least before it is given back, and at most twice as long.
@@ -122,7 +122,6 @@ func (p *spending) outcome() bucket.Outcome {
 // hold notes which places a decision took of the store, and which spare ones; those of one that is denied are spare
 // again.
 func (s *Store) hold(d *decision, allowed bool) {
-	p := &s.spares
 	for i := range d.spent {
 		one := &d.spent[i]
 		if !allowed {
@@ -131,7 +130,7 @@ func (s *Store) hold(d *decision, allowed bool) {
 		}
 		s.counts.free.Add(1)
 		one.told = true
-		p.note(d.takes[one.of].Place, one.spare, s.o.MaxUsage)
+		s.note(d.takes[one.of].Place, one.spare)
 	}
 	if !allowed {
 		return
@@ -139,22 +138,25 @@ func (s *Store) hold(d *decision, allowed bool) {
 	for i, of := range d.strict.of {
 		t := &d.takes[of]
 		if o := &d.strict.outs[i]; s.spends(t) && o.Allowed && !o.Unknown {
-			p.note(t.Place, spare{
+			s.note(t.Place, spare{
 				key: t.Key, tag: t.Tag, reach: t.Reach, shape: t.Shape, place: t.Place, since: d.now, left: o.Remaining,
-			}, s.o.MaxUsage)
+			})
 		}
 	}
 }
 
 // note notes that a request has a place. Of more than can be remembered, places are given back under their own names.
-func (p *spares) note(request uint32, one spare, most int) {
+func (s *Store) note(request uint32, one spare) {
+	p := &s.spares
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.taken == nil {
 		p.taken, p.names = map[uint32]spare{}, map[uint32]bool{}
 	}
-	if len(p.taken) < most || one.place != request { // one under another name has to be found
+	if len(p.taken) < s.o.MaxUsage || one.place != request { // one under another name has to be found
+		one.round = p.round
 		p.taken[request], p.names[one.place] = one, true
+		s.sweepAgainLocked()
 	}
 }
 
@@ -167,7 +169,13 @@ func (s *Store) keep(one spare) {
 		p.idle = map[key.Key][]spare{}
 	}
 	p.idle[one.key] = append(p.idle[one.key], one)
-	if p.n++; !p.timed {
+	p.n++
+	s.sweepAgainLocked()
+}
+
+// sweepAgainLocked has places be looked through, as they are from time to time while there are any.
+func (s *Store) sweepAgainLocked() {
+	if p := &s.spares; !p.timed {
 		p.timed = true
 		time.AfterFunc(s.spareFor(), s.sweep)
 	}
@@ -199,24 +207,31 @@ func (s *Store) giveSparesBack(all bool) {
 			delete(p.idle, k)
 		}
 	}
-	for request, one := range p.taken {
-		// the request was forgotten, and the store keeps its place no longer
-		if now-one.since > one.shape.Tick+one.shape.Tick/6 {
-			delete(p.taken, request)
-			delete(p.names, one.place)
-		}
-	}
 	p.n -= len(owed)
-	p.round++
-	p.over = p.over || all
-	if p.timed = p.n > 0; p.timed {
-		time.AfterFunc(s.spareFor(), s.sweep)
+	if p.over = p.over || all; !all {
+		s.forgetTakenLocked()
+		p.round++
+		if p.timed = false; p.n > 0 || len(p.taken) > 0 {
+			s.sweepAgainLocked()
+		}
 	}
 	p.mu.Unlock()
 	for len(owed) > 0 {
 		n := min(len(owed), mostOwed)
 		s.returnThese(now, owed[:n])
 		owed = owed[n:]
+	}
+}
+
+// forgetTakenLocked forgets the places of requests whose end nobody told, once the store keeps them no longer: by how
+// often they were looked through since, as the clock of decisions may step.
+func (s *Store) forgetTakenLocked() {
+	p, each := &s.spares, int64(s.spareFor())
+	for request, one := range p.taken {
+		if passed := int64(p.round-one.round) - 1; passed*each > one.shape.Tick+one.shape.Tick/6 {
+			delete(p.taken, request)
+			delete(p.names, one.place)
+		}
 	}
 }
 
@@ -255,7 +270,7 @@ func (p *spares) renewed(request, name uint32, now int64) bool {
 	defer p.mu.Unlock()
 	one, ok := p.taken[request]
 	if ok && one.place == name {
-		one.since = now
+		one.since, one.round = now, p.round
 		p.taken[request] = one
 	}
 	return ok || name == request || p.names[name] // of its own name whoever asked hears, and sees to it

@@ -25,14 +25,15 @@ func leasing(t *testing.T, n int, do func(t *testing.T, stores []*scoped.Store, 
 	synctest.Test(t, func(t *testing.T) {
 		conn := redistest.Dial(server.Socket)
 		defer conn.Close()
-		stores, wires := newLeasing(t, conn, n)
+		stores, wires := newLeasing(t, conn, n, 0)
 		do(t, stores, wires)
 		time.Sleep(time.Minute) // until all is given back
 		synctest.Wait()
 	})
 }
 
-func newLeasing(t *testing.T, conn *redistest.Conn, n int) (stores []*scoped.Store, wires []*wire) {
+// newLeasing has n gateways, of which each remembers the places of so many requests; 0 is the default.
+func newLeasing(t *testing.T, conn *redistest.Conn, n, most int) (stores []*scoped.Store, wires []*wire) {
 	t.Helper()
 	for i := range n {
 		shared, err := redis.New(redis.Options{Server: conn, CallersClock: true})
@@ -53,7 +54,7 @@ func newLeasing(t *testing.T, conn *redistest.Conn, n int) (stores []*scoped.Sto
 		w := &wire{Store: shared}
 		wires = append(wires, w)
 		stores = append(stores, open(t, scoped.Options{Strict: w, Leases: leases, Free: 20, Began: start,
-			Replicas: func() int { return n }}))
+			MaxUsage: most, Replicas: func() int { return n }}))
 	}
 	return stores, wires
 }
@@ -260,6 +261,75 @@ func TestAPlaceThatWasLeftIsAnothers(t *testing.T) {
 		if allowed, _ := try(t, stores[1], now+int64(2*time.Second), elsewhere); !allowed {
 			t.Error("a place is kept for a request that has ended")
 		}
+	})
+}
+
+// A clock of decisions that is set forward, and back, has nobody forget whose place another request has: who gives it
+// back a second time does not free it.
+func TestASparePlaceWhileTheClockSteps(t *testing.T) {
+	leasing(t, 2, func(t *testing.T, stores []*scoped.Store, _ []*wire) {
+		first, second, third := leased(t, 1, 2, bucket.LossClosed), leased(t, 2, 2, bucket.LossClosed),
+			leased(t, 3, 2, bucket.LossClosed)
+		try(t, stores[0], start, first)
+		end(t, stores[0], start, first, start)
+		try(t, stores[0], start, second) // it has the place of the first
+		try(t, stores[0], start, third)
+		end(t, stores[0], start, third, start)
+		ahead := leased(t, 4, 9, bucket.LossClosed)
+		ahead.Key = buckettest.Key(2)
+		try(t, stores[0], start+int64(time.Hour), ahead)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		end(t, stores[0], start, first, start)
+		for n, want := range []bool{true, false} { // that of the third is free
+			if allowed, _ := try(t, stores[1], start, leased(t, uint32(5+n), 2, bucket.LossClosed)); allowed != want {
+				t.Errorf("request %d beside one that is under way is allowed: %t, want %t", n, allowed, want)
+			}
+		}
+	})
+}
+
+// Requests whose end nobody tells fill what is remembered of places for as long as the store keeps theirs: then others
+// find spare ones again.
+func TestPlacesThatNobodyGivesBackAreForgotten(t *testing.T) {
+	server := redistest.Start(t)
+	synctest.Test(t, func(t *testing.T) {
+		conn := redistest.Dial(server.Socket)
+		defer conn.Close()
+		stores, wires := newLeasing(t, conn, 1, 4)
+		now, next := start, uint32(0)
+		messages := func() uint64 { // of a request that comes after another
+			for range 2 {
+				next++
+				of := leased(t, next, 100, bucket.LossClosed)
+				before := wires[0].attempts.Load()
+				if allowed, _ := try(t, stores[0], now, of); !allowed {
+					t.Fatal("a free place is denied")
+				}
+				end(t, stores[0], now, of, now)
+				if next%2 == 0 {
+					return uint64(wires[0].attempts.Load() - before)
+				}
+			}
+			return 0
+		}
+		if n := messages(); n != 0 {
+			t.Fatalf("beside nobody a request sends %d messages, want none", n)
+		}
+		time.Sleep(3 * time.Second)
+		for n := range uint32(4) {
+			try(t, stores[0], now, leased(t, 1000+n, 100, bucket.LossClosed))
+		}
+		if n := messages(); n != 1 {
+			t.Errorf("beside four whose places are remembered a request sends %d messages, want 1", n)
+		}
+		time.Sleep(40 * time.Second)
+		now += int64(40 * time.Second)
+		if n := messages(); n != 0 {
+			t.Errorf("when their places have ended, a request sends %d messages, want none", n)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
 	})
 }
 
