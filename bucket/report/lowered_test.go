@@ -3,6 +3,7 @@ package report_test
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket/report"
@@ -40,4 +41,30 @@ func TestAccountWhoseRateIsLowered(t *testing.T) {
 			t.Errorf("seed %d: %d denied", seed, denied)
 		}
 	}
+}
+
+// TestChangeOfALimitWhoseRateIsLowered: what was owed has drained at the rate in force when the limit becomes another.
+func TestChangeOfALimitWhoseRateIsLowered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := func() int64 { return time.Now().UnixNano() }
+		a := new(authority)
+		s := open(t, report.Options{Authority: a, Now: clock})
+		sh := shape(t, 100, 100)
+		take := of(1, sh, 1)
+		a.ledger(take.Key).Charge(clock(), sh, 99, report.Report{Seq: 1, Tokens: 200})
+		try(s, take)
+		time.Sleep(300 * time.Millisecond)
+		a.set(func() { a.fail = true })
+		take.Lowered = take.Lowered.From(clock(), 1)
+		if v := try(s, take); v != report.Deny {
+			t.Fatalf("of a bucket that owes 170 of 100: %v", v)
+		}
+		time.Sleep(10 * time.Second)
+		take.Shape = shape(t, 100, 101)
+		if v := try(s, take); v != report.Deny {
+			t.Errorf("of a bucket that owes 169 of 101: %v", v)
+		}
+		a.set(func() { a.fail = false })
+		time.Sleep(time.Second)
+	})
 }

@@ -237,12 +237,12 @@ func (e *entry) forget(now int64) bool {
 
 // meet has an account count as a take does. The entry is locked.
 func (e *entry) meet(now int64, interval time.Duration, take *bucket.Take, replicas int) {
+	e.since, e.before, e.lowered = take.Since, take.Before, take.Slower()
+	e.account.Slow(now, e.lowered)
 	if e.shape != take.Shape {
 		e.account.Change(now, &e.shape, &take.Shape)
 		e.shape, e.replicas = take.Shape, 0
 	}
-	e.since, e.before, e.lowered = take.Since, take.Before, take.Slower()
-	e.account.Slow(now, e.lowered)
 	if e.replicas != replicas {
 		e.replicas, e.headroom = replicas, bucket.Headroom(e.shape, interval, replicas)
 	}
