@@ -1,0 +1,154 @@
+package charge_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/rate"
+)
+
+// ledger is a store that notes what is charged to which bucket.
+type ledger struct {
+	*memory.Store
+	last    map[key.Key]bucket.Take // as each bucket was named last
+	entries map[key.Key][]entry
+	moved   map[key.Key]bool // its project moved to a tier with another limit
+	actual  int64            // tokens that the request came to which is being settled
+}
+
+// entry is what a bucket was charged, net of what came back since.
+type entry struct {
+	at, as  int64 // when it counts, and when whoever charged it says that it was
+	units   int64
+	room    int64 // what the bucket may hold with it at most; 0 for a correction, which is not bounded
+	unit    int64
+	refills bool // it fills the bucket
+}
+
+func (l *ledger) note(takes []bucket.Take) {
+	for i := range takes {
+		if was, known := l.last[takes[i].Key]; known && was.Shape != takes[i].Shape {
+			l.moved[takes[i].Key] = true
+		}
+		t := takes[i]
+		for past := &t.Before; *past != nil; past = &(*past).Before { // which is memory of the next request
+			own := **past
+			*past = &own
+		}
+		l.last[t.Key] = t
+	}
+}
+
+func (l *ledger) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	l.note(takes)
+	return l.Store.Peek(ctx, now, takes, outs)
+}
+
+func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
+	l.note(takes)
+	allowed, err := l.Store.TryConsume(ctx, now, takes, outs)
+	for i := range takes {
+		t := &takes[i]
+		if units, _ := t.Shape.Units(t.Cost); allowed && outs[i].Allowed && units > 0 {
+			met := t.Met()
+			l.add(t.Key, entry{at: now + int64(outs[i].Later), units: units, room: met.Capacity, unit: t.Shape.Unit})
+		}
+	}
+	return allowed, err
+}
+
+// add keeps entries in order: a clock that was set back counts as the time it was at.
+func (l *ledger) add(k key.Key, e entry) {
+	e.as = e.at
+	if n := len(l.entries[k]); n > 0 && l.last[k].Shape.Algorithm.Drains() {
+		e.at = max(e.at, l.entries[k][n-1].at)
+	}
+	l.entries[k] = append(l.entries[k], e)
+}
+
+func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
+	err := l.Store.Correct(ctx, now, changes, moved)
+	for i := range changes {
+		switch c := &changes[i]; {
+		case c.Units > 0:
+			l.add(c.Key, entry{at: now, units: moved[i]})
+		case c.Units == bucket.Fill:
+			l.add(c.Key, entry{at: now, refills: true})
+		case c.Charged == 0:
+			l.add(c.Key, entry{at: now, units: moved[i]})
+		case moved[i] < 0:
+			l.serve(c.Key, c.Charged, l.actual)
+		}
+	}
+	return err
+}
+
+func (l *ledger) Refund(ctx context.Context, now, charged int64, takes []bucket.Take) error {
+	for i := range takes {
+		l.serve(takes[i].Key, charged, 0)
+	}
+	return l.Store.Refund(ctx, now, charged, takes)
+}
+
+// serve notes that of what a bucket was charged at a time so many tokens were used.
+func (l *ledger) serve(k key.Key, charged, tokens int64) {
+	for i := range l.entries[k] {
+		if e := &l.entries[k][i]; e.as == charged && e.room > 0 {
+			e.units = min(e.units, tokens*e.unit)
+		}
+	}
+}
+
+// exceeded says of a bucket that it was charged more than it holds, "" if it was not: by the full rate, whatever part
+// of it was in force.
+func (l *ledger) exceeded(k key.Key) string {
+	sh, all := l.last[k].Shape, l.entries[k]
+	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	switch {
+	case l.moved[k]:
+	case sh.Algorithm == rate.SlidingLog && sh.Tick < int64(placesKept): // and no places among requests under way
+		for i, from := 0, 0; i < len(all); i++ {
+			sum := int64(0)
+			for ; all[i].at-all[from].at > sh.Tick; from++ {
+			}
+			for _, e := range all[from : i+1] {
+				if sum += e.units; e.refills {
+					sum = 0
+				}
+			}
+			if all[i].room > 0 && sum > sh.Capacity {
+				return fmt.Sprintf("%d of %d in a window", sum, sh.Capacity)
+			}
+		}
+	case sh.Algorithm.Drains():
+		debt, last := int64(0), int64(0)
+		for _, e := range all {
+			debt = max(0, debt-sh.Drained(time.Duration(min(e.at-last, int64(time.Hour))))-1)
+			if last, debt = e.at, max(0, debt+e.units); e.refills {
+				debt = 0
+			}
+			if e.room > 0 && e.units > 0 && debt > e.room {
+				return fmt.Sprintf("%d units of %d at %d", debt, e.room, e.at)
+			}
+		}
+	}
+	return ""
+}
+
+// standing is how all buckets stand.
+func (l *ledger) standing(now int64) map[key.Key]bucket.Outcome {
+	all := map[key.Key]bucket.Outcome{}
+	for k, t := range l.last {
+		t.Cost, t.Kept, t.Shadow, t.MaxWait = 0, 0, false, 0
+		var outs [1]bucket.Outcome
+		_, _ = l.Store.Peek(context.Background(), now, []bucket.Take{t}, outs[:])
+		all[k] = outs[0]
+	}
+	return all
+}
