@@ -84,14 +84,13 @@ func classing(t *testing.T, rules ...policy.Rule) (b *trial.Bench, keys map[stri
 		m := b.Table.Match("GET", text)
 		return m.ID
 	}
-	set, problems := policy.Compile(
-		policy.Document{Rules: rules, Projects: map[string]string{"umbrella": "bronze"}},
-		policy.CompileOptions{Endpoints: b.Table, ClassesBy: policy.ClassesBy{
-			Endpoints: map[endpoint.ID]policy.Class{id("/low"): policy.Low, id("/high"): policy.High,
-				endpoint.Unknown: policy.Low},
-			Tiers: map[string]policy.Class{"gold": policy.Critical, "silver": policy.High, "bronze": policy.Low},
-			Claim: "urgency",
-		}})
+	doc := policy.Document{Rules: rules, Projects: map[string]string{"umbrella": "bronze"}}
+	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: b.Table, ClassesBy: policy.ClassesBy{
+		Endpoints: map[endpoint.ID]policy.Class{id("/low"): policy.Low, id("/high"): policy.High,
+			endpoint.Unknown: policy.Low},
+		Tiers: map[string]policy.Class{"gold": policy.Critical, "silver": policy.High, "bronze": policy.Low},
+		Claim: "urgency",
+	}})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}

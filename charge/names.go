@@ -55,8 +55,7 @@ func (pl *Planner) name(p *Plan) {
 			// Each period has a bucket of its own, which began full: no limit from before it matters, and of
 			// one that changes within it the count stays.
 			take.Shape, take.Since, take.Before = window, 0, nil
-		} else if take.Before !=
-			terms.Before { // mostly both are nil, and storing a pointer costs more than looking at it
+		} else if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking
 			take.Before = terms.Before
 		}
 		if lowered := lowered(p.Lowered, &terms, a.Level, take.Reach); take.Lowered != lowered {
@@ -78,12 +77,10 @@ func (pl *Planner) place() uint32 {
 	}
 }
 
-// addUnreadable makes every rule by identifier apply a second time, to what all
-// requests share whose identifier nobody can read. The address's budget alone
-// would be one more for each address that tries the same account. The same goes
-// for rules by principal where a token or signature was not verified, because its address has
-// sent too many bad ones: it may be a good one, shown from one such address after
-// another.
+// addUnreadable makes every rule by identifier apply a second time, to what all requests share whose identifier nobody
+// can read. The address's budget alone would be one more for each address that tries the same account. The same goes
+// for rules by principal where a token or signature was not verified because its address has sent too many bad ones:
+// it may be a good one, shown from one such address after another.
 func (p *Plan) addUnreadable() {
 	who := p.caller.Who
 	unverified := who.Flooded() && who.Kind == identity.Address

@@ -96,11 +96,8 @@ func TestSignedAgents(t *testing.T) {
 	} {
 		var who identity.Principal
 		others := step.who.ResolveAll(t.Context(), &step.e, &who, nil)
-		if got := names(
-			append([]identity.Principal{who}, others...),
-		); got != step.want ||
-			who.Rejected != step.rejected ||
-			names(who.Elsewhere()) != step.elsewhere {
+		got := names(append([]identity.Principal{who}, others...))
+		if got != step.want || who.Rejected != step.rejected || names(who.Elsewhere()) != step.elsewhere {
 			t.Errorf("step %d: %s, %v, elsewhere %s, want %s, %v, %s", i, got, who.Rejected, names(who.Elsewhere()),
 				step.want, step.rejected, step.elsewhere)
 		}

@@ -274,10 +274,8 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 		shown := identity.Evidence{Peer: q.Peer, Header: q.Header, Endpoint: at, Look: true}
 		others := from.ResolveAll(ctx, &shown, &who, nil)
 		if len(others) > 0 {
-			return who, knows,
-				wrongQuery(
-					"%d valid credentials are shown, want one: a request with all of them spends the budgets of "+
-						"each", 1+len(others))
+			return who, knows, wrongQuery("%d valid credentials are shown, want one: a request with all of them "+
+				"spends the budgets of each", 1+len(others))
 		}
 		if who.Rejected != identity.NotRejected {
 			return who, knows,
@@ -298,10 +296,8 @@ func whoOf(ctx context.Context, from *identity.Resolver, q *Query, at *identity.
 		switch {
 		case id == "":
 		case knows.principal:
-			return who, knows,
-				wrongQuery(
-					"the query names several principals, want one: a key, a certificate, a token's subject, a " +
-						"user or an agent")
+			return who, knows, wrongQuery("the query names several principals, want one: a key, a certificate, " +
+				"a token's subject, a user or an agent")
 		default:
 			who.Kind, who.ID, knows.principal = kind, id, true
 		}

@@ -62,7 +62,8 @@ func (r *Rule) SetSubject(written string) error {
 		}
 		return nil
 	}
-	wrong.Want += `; or, to allow or block, one network or caller: "ip:192.0.2.0/24", "api_key:ID", "token:ID", "certificate:ID", "user:ID" or "signed_agent:ID"`
+	wrong.Want += `; or, to allow or block, one network or caller: "ip:192.0.2.0/24", "api_key:ID", "token:ID", ` +
+		`"certificate:ID", "user:ID" or "signed_agent:ID"`
 	switch {
 	case kind == onlyNetwork:
 		network, err := parseNetwork(value)

@@ -64,8 +64,9 @@ type Share struct {
 // it, the highest class first; without it they would have a budget each.
 const mostGuaranteed = 90
 
-const wantPriority = `"critical", "high", "normal" or "low" for the requests that the rule applies to; or two or more of these that ` +
-	`share its budget, from the highest, with the percent that each is guaranteed, 90 together at most: "high:30,normal:20,low:10"`
+const wantPriority = `"critical", "high", "normal" or "low" for the requests that the rule applies to; or two or ` +
+	"more of these that share its budget, from the highest, with the percent that each is guaranteed, 90 together at " +
+	`most: "high:30,normal:20,low:10"`
 
 // Priority writes t.
 func (t *PriorityTerms) Priority() Priority {
@@ -291,8 +292,8 @@ func (c *review) checkClassCosts(i int, id RuleID, costs []endpointCost) {
 }
 
 // wantShares is what classes are for.
-const wantShares = `a rule whose budget classes share, such as priority "high:30,normal:20,low:10"; without one, only ` +
-	"places to wait go by class"
+const wantShares = `a rule whose budget classes share, such as priority "high:30,normal:20,low:10"; without one, ` +
+	"only places to wait go by class"
 
 // notePriority reports what surprises about what a rule says of classes.
 func (c *advice) notePriority(i int, r *Rule) {

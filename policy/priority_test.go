@@ -144,7 +144,8 @@ func TestFindingsOfPriorities(t *testing.T) {
 			`note: rules[1] (GET /a): priority is "low", want mode enforce`,
 		},
 		"nobody is high": {[]policy.Rule{shared, low}, 1,
-			`note: rules[0] (*, per endpoint): priority is "high:20,low:10", want a rule, a tier or an endpoint with priority high: no request`},
+			`note: rules[0] (*, per endpoint): priority is "high:20,low:10", want a rule, a tier or an endpoint with ` +
+				"priority high: no request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			templates := table(t, "GET /a", "GET /b")

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,10 @@ func TestScopes(t *testing.T) {
 
 // Requests under way are counted here or in the store, and the other scopes say why not.
 func TestScopesOfPlaces(t *testing.T) {
+	const others = `"strict", "lease" or "local", because `
+	places := func(s policy.Severity, scope policy.Scope, want string) string {
+		return fmt.Sprintf("%v: rules[2] (default, per in_flight:principal): scope is %q, want %s", s, scope, want)
+	}
 	for name, c := range map[string]struct {
 		scope     policy.Scope
 		algorithm policy.Algorithm
@@ -103,21 +108,23 @@ func TestScopesOfPlaces(t *testing.T) {
 		"here":         {policy.Local, 0, policy.CompileOptions{}, ""},
 		"in the store": {policy.Strict, 0, policy.CompileOptions{Shared: true}, ""},
 		"here, beside a store": {policy.Local, 0, policy.CompileOptions{Shared: true},
-			`warning: rules[2] (default, per in_flight:principal): scope is "local", want "strict" or "lease", because each of k replicas has as many under way as the limit says`},
+			places(policy.Warning, policy.Local, `"strict" or "lease", because each of k replicas has as many `+
+				"under way as the limit says")},
 		"beside a store that cannot": {policy.Local, 0, policy.CompileOptions{Shared: true, OneByOne: true}, ""},
 		"by an algorithm":            {policy.Strict, policy.Concurrency, policy.CompileOptions{Shared: true}, ""},
 		"without a store": {policy.Strict, 0, policy.CompileOptions{},
-			`warning: rules[2] (default, per in_flight:principal): scope is "strict", want a store`},
+			places(policy.Warning, policy.Strict, "a store")},
 		"a store that cannot": {policy.Strict, 0, policy.CompileOptions{Shared: true,
 			Keeps: func(rate.Shape) error { return errors.New("it has no room") }},
-			`error: rules[2] (default, per in_flight:principal): scope is "strict", want a limit that the shared store can count: it has no room`},
+			places(policy.Error, policy.Strict, "a limit that the shared store can count: it has no room")},
 		"kept for who comes": {policy.Lease, 0, policy.CompileOptions{Shared: true}, ""},
 		"in parts": {policy.Split, 0, policy.CompileOptions{},
-			`error: rules[2] (default, per in_flight:principal): scope is "split", want "strict", "lease" or "local", because requests that are under way at a gateway are not ended when another joins`},
+			places(policy.Error, policy.Split, others+"requests that are under way at a gateway are not ended when "+
+				"another joins")},
 		"told": {policy.Gossip, policy.Concurrency, policy.CompileOptions{Gossips: true},
-			`error: rules[2] (default, per in_flight:principal): scope is "gossip", want "strict", "lease" or "local", because gateways that tell each other afterwards`},
+			places(policy.Error, policy.Gossip, others+"gateways that tell each other afterwards")},
 		"reported": {policy.Sync, 0, policy.CompileOptions{Shared: true},
-			`error: rules[2] (default, per in_flight:principal): scope is "sync", want "strict", "lease" or "local", because gateways that tell the store afterwards`},
+			places(policy.Error, policy.Sync, others+"gateways that tell the store afterwards")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := policy.Compile(policy.Document{Rules: []policy.Rule{

@@ -45,11 +45,8 @@ func TestSignedAgents(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c[0], err, c[1])
 		}
 	}
-	conf, err := read(
-		t,
-		whole+on[:len(on)-1]+
-			", {origin: https://b.example, tier: gold, project: acme}, {origin: https://c.example}]}\n",
-	)
+	conf, err := read(t, whole+on[:len(on)-1]+
+		", {origin: https://b.example, tier: gold, project: acme}, {origin: https://c.example}]}\n")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,15 +62,9 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			}
 			c.GraphQL = []config.GraphQL{{Endpoints: []string{"POST /v1/graphql"}, Schema: schema}}
 			routes := filepath.Join(dir, "routes.txt")
-			if err := os.WriteFile(
-				routes,
-				[]byte(
-					"GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\n"+
-						"GET /v1/files/{path...}\nGET /v1/rpc?action=list\n"+
-						"POST /v1/rpc\nPOST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n",
-				),
-				0o600,
-			); err != nil {
+			if err := os.WriteFile(routes, []byte("GET /v1/items/{id}\nPOST /v1/items\nGET /v1/carts/{id}\n"+
+				"GET /v1/files/{path...}\nGET /v1/rpc?action=list\n"+
+				"POST /v1/rpc\nPOST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			c.Routes = []string{routes}
@@ -116,30 +110,15 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 				rng, token := rand.New(rand.NewPCG(uint64(n), 16)), ""
 				switch {
 				case n >= 4:
-					token = signed(
-						tokenSecret,
-						`{"iss":"me","aud":"api","sub":"s%d","exp":%d,"org":{"id":"acme"}}`,
-						n,
-						exp,
-					)
+					token = signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d,"org":{"id":"acme"}}`,
+						n, exp)
 				case n == 3:
 					token = signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d}`, n, exp)
 				}
 				for range 150 {
-					ask(
-						rng,
-						fmt.Sprintf("198.51.100.%d", n),
-						token,
-						"/v1/items/7",
-						"/v1/carts/8",
-						"/v1/files/a/b",
-						"/v1/rpc?action=list&x=1",
-						"/v1/rpc",
-						"/v1/mcp",
-						"/v1/graphql",
-						"/v1/nothing",
-						"/v1/items/%2e%2e/x",
-					)
+					ask(rng, fmt.Sprintf("198.51.100.%d", n), token, "/v1/items/7", "/v1/carts/8", "/v1/files/a/b",
+						"/v1/rpc?action=list&x=1", "/v1/rpc", "/v1/mcp", "/v1/graphql", "/v1/nothing",
+						"/v1/items/%2e%2e/x")
 				}
 			})
 		}
@@ -152,28 +131,15 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 	})
 	got, side, _ := decidedAgain(t, conf, rules, written)
 	if got.Format != "decisions" || got.Unread != 0 || got.Missing != 0 || got.Lines != 6*150+2*60 {
-		t.Errorf(
-			"%d lines as %s, %d unread %v, %d missing; want all of %d",
-			got.Lines,
-			got.Format,
-			got.Unread,
-			got.Faults,
-			got.Missing,
-			6*150+2*60,
-		)
+		t.Errorf("%d lines as %s, %d unread %v, %d missing; want all of %d", got.Lines, got.Format, got.Unread,
+			got.Faults, got.Missing, 6*150+2*60)
 	}
 	if got.Settled["blocked"] != 60 || got.Settled["unknown_endpoint"]+got.Settled["invalid_target"] == 0 {
 		t.Errorf("settled otherwise: %v, want 60 blocked, and what has no endpoint", got.Settled)
 	}
 	if side.Different != 0 || side.Same != got.Requests || side.Denied == 0 || side.Allowed == 0 {
-		t.Errorf(
-			"%d of %d decisions are as they were, %d are not; %d allowed, %d denied",
-			side.Same,
-			got.Requests,
-			side.Different,
-			side.Allowed,
-			side.Denied,
-		)
+		t.Errorf("%d of %d decisions are as they were, %d are not; %d allowed, %d denied", side.Same, got.Requests,
+			side.Different, side.Allowed, side.Denied)
 	}
 	denied(t, side, "calls", "how many", "reports", "lists")
 	for _, rule := range side.Rules {
@@ -206,7 +172,7 @@ func decidedAgain(t *testing.T, conf config.Config, rules []policy.Rule, written
 	return got, got.Sides[0], limiter
 }
 
-// denied reports rules that denied nobody.
+// denied checks that rules have denied somebody.
 func denied(t *testing.T, side *replay.Side, names ...string) {
 	t.Helper()
 	for _, name := range names {
