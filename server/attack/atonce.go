@@ -76,12 +76,12 @@ const (
 	// MaxAtOnce is the most that a Plan may say of requests at once: twice as many connections and some are made.
 	MaxAtOnce = 500
 
-	leastLasts = 100 * time.Millisecond // that a request has to last to be seen
-	betweenAll = 200 * time.Millisecond // until places are free again, wherever they are counted
-	mostAlone  = 3                      // requests that are sent one at a time
-	patienceOf = 30 * time.Second       // with one: it may wait for its turn
-	aimed      = 2                      // times that the best variation of an attack is tried
-	leastTried = 24
+	leastLasts   = 100 * time.Millisecond // that a request has to last to be seen
+	untilFree    = 200 * time.Millisecond // a wait, wherever places are counted
+	sentAlone    = 3                      // requests that are sent one at a time
+	longPatience = 30 * time.Second       // with one request, which may wait for its turn
+	aimed        = 2                      // times that the best variation of an attack is tried
+	leastTried   = 24                     // variations at the same moment
 )
 
 // tries is how many variations are sent at the same moment.
@@ -97,7 +97,7 @@ func (p Plan) checkAtOnce(want func(ok bool, format string, args ...any)) {
 // the server. A quarter of what was seen is left to the network, and to chance.
 func (v *volley) alone(ctx context.Context) (usual int, lasts time.Duration, err error) {
 	var shots []shot
-	for range mostAlone {
+	for range sentAlone {
 		client := v.client(netip.Addr{})
 		begin := time.Since(v.start)
 		err := client.Connect(ctx)
@@ -116,7 +116,7 @@ func (v *volley) alone(ctx context.Context) (usual int, lasts time.Duration, err
 		if shots = append(shots, shot{status: status}); lasts == 0 || took < lasts {
 			lasts = took
 		}
-		wait(ctx, betweenAll)
+		wait(ctx, untilFree)
 	}
 	if usual = usualStatus(shots, v.plan.limited()); usual == 0 {
 		return 0, 0, errNone(len(shots))
@@ -237,7 +237,7 @@ func (v *volley) together(ctx context.Context, a Attack, from int, lasts time.Du
 	}
 	close(second)
 	all.Wait()
-	wait(ctx, betweenAll)
+	wait(ctx, untilFree)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.shots, v.fault

@@ -32,7 +32,7 @@ type Plan struct {
 	Header []Field
 
 	// Body is sent with every request, as JSON unless Header says otherwise. With it, bodies that hold several
-	// are tried too; and if it is a message of JSON-RPC asks a language model or holds a document of GraphQL,
+	// are tried too; and if it is a message of JSON-RPC, asks a language model or holds a document of GraphQL,
 	// other ways to write it (Messages).
 	Body string
 

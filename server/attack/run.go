@@ -202,7 +202,7 @@ func (v *volley) client(from netip.Addr) *Client {
 		Host: v.site.Host, Agent: v.plan.Agent,
 	}
 	if v.plan.AtOnce > 0 {
-		c.Patience = patienceOf
+		c.Patience = longPatience
 	}
 	if fields := named(v.plan.Body); len(fields) > 0 && fields[0].path[0] == "method" {
 		c.Outcome = outcome
