@@ -143,20 +143,17 @@ func (c *Calls) at(r *headgate.Request) *called {
 // says that its answer speaks for several. It reports false when r is answered already.
 func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate.Request, room *room) (many, ok bool) {
 	parts, fault := 1, body.Empty
+	var text []byte
 	var price Price
 	if !bodiless(r) {
 		if fault = c.counter.Wants(r.Header); fault == body.None {
-			var text []byte
 			text, fault = c.buffer(w, r, room.of(request.Peer))
 			if tooLate(w, r) {
 				c.faults[body.Unread].Add(1)
 				return false, false
 			}
 			switch {
-			case fault != body.None:
-			case c.priced != nil:
-				price = c.priced.Price(r, request.Target, text)
-				fault, parts = price.Fault, price.Parts
+			case fault != body.None || c.priced != nil:
 			case c.messages != nil:
 				var id []byte
 				id, fault = c.messages.count(text, request)
@@ -168,10 +165,10 @@ func (c *called) count(w http.ResponseWriter, r *http.Request, request *headgate
 	}
 	if fault == body.Empty { // nothing is held by it
 		parts, fault = 1, body.None
-		if c.priced != nil {
-			price = c.priced.Price(r, request.Target, nil)
-			fault, parts = price.Fault, price.Parts
-		}
+	}
+	if fault == body.None && c.priced != nil {
+		price = c.priced.Price(r, request.Target, text)
+		parts, fault = price.Parts, price.Fault
 	}
 	if fault == body.None && parts > 1 && c.single {
 		fault = body.Many

@@ -224,8 +224,8 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	request := h.request(r)
 	if identity.NeedsProven(r.Header) {
-		r = r.WithContext(context.WithValue(r.Context(), provenKey{}, new(identity.Proven)))
-		request.Proven = proven(r)
+		request.Proven = new(identity.Proven)
+		r = r.WithContext(context.WithValue(r.Context(), provenKey{}, request.Proven))
 	}
 	target := request.Target // a message is for another endpoint, and is sent to this one
 	metered := h.options.Meters.at(&request)
