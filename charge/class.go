@@ -27,6 +27,7 @@ type ClassBy struct {
 // that no further credential makes it more urgent. With one principal that is the lowest that anything says of it, and
 // policy.Normal if nothing does.
 func (p *Plan) findClass() {
+	ofEndpoint := p.Set.ClassOfEndpoint(p.Match.ID)
 	for n := range 1 + len(p.Others) {
 		class, by := p.callerClass(n)
 		switch {
@@ -35,8 +36,8 @@ func (p *Plan) findClass() {
 		case class != p.CallerClass:
 			p.CallerClass = max(said(p.CallerClass), said(class))
 		}
-		if c := p.Set.ClassOfEndpoint(p.Match.ID); c > class {
-			class, by = c, ClassBy{Source: ByEndpoint}
+		if ofEndpoint > class {
+			class, by = ofEndpoint, ClassBy{Source: ByEndpoint}
 		}
 		for i := range p.Charges {
 			c := &p.Charges[i]

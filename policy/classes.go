@@ -31,7 +31,12 @@ func ParseClass(text string) (c Class, ok bool) {
 }
 
 // ClassOfEndpoint is what CompileOptions.ClassesBy says of requests to an endpoint; Unclassed if nothing.
-func (s *Set) ClassOfEndpoint(id endpoint.ID) Class { return s.classesBy.Endpoints[id] }
+func (s *Set) ClassOfEndpoint(id endpoint.ID) Class {
+	if int(id) < len(s.endpointClass) {
+		return s.endpointClass[id]
+	}
+	return Unclassed
+}
 
 // ClassOfTier is what CompileOptions.ClassesBy says of callers in a tier; Unclassed if nothing. An empty tier stands
 // for the one that the document gives the project.
@@ -40,7 +45,7 @@ func (s *Set) ClassOfTier(project, tier string) Class {
 	case len(s.classesBy.Tiers) == 0:
 		return Unclassed
 	case tier == "":
-		return s.tierClasses[s.byProject[s.projects.find(project)].tier]
+		return s.tierClass[s.byProject[s.projects.find(project)].tier]
 	}
 	return s.classesBy.Tiers[tier]
 }
@@ -68,11 +73,15 @@ func (c *review) readClasses() {
 		}
 		occur[class] = true
 	}
+	if len(by.Endpoints) > 0 {
+		c.set.endpointClass = make([]Class, 1+known)
+	}
 	for _, id := range slices.Sorted(maps.Keys(by.Endpoints)) {
 		if uint64(id) > uint64(known) {
 			wrong("endpoints", number(int64(id)), fmt.Sprintf("an endpoint of the table, 0 to %d", known))
 			continue
 		}
+		c.set.endpointClass[id] = by.Endpoints[id]
 		note("endpoints["+c.set.endpointText(uint32(id))+"]", by.Endpoints[id])
 	}
 	for _, tier := range slices.Sorted(maps.Keys(by.Tiers)) {
@@ -85,17 +94,17 @@ func (c *review) readClasses() {
 	for class := Critical; class < classes && by.Claim != ""; class++ {
 		occur[class] = true
 	}
-	c.set.classesBy = ClassesBy{maps.Clone(by.Endpoints), maps.Clone(by.Tiers), by.Claim}
+	c.set.classesBy = ClassesBy{Tiers: maps.Clone(by.Tiers), Claim: by.Claim}
 	c.set.prioritises, c.set.classed, c.set.places = true, occur, placesOf(occur)
-	c.set.tierClasses = make([]Class, c.set.tiers.len()+1)
-	for n := 1; n < len(c.set.tierClasses); n++ {
-		c.set.tierClasses[n] = by.Tiers[string(c.set.tiers.name(uint32(n)))]
+	c.set.tierClass = make([]Class, c.set.tiers.len()+1)
+	for n := 1; n < len(c.set.tierClass); n++ {
+		c.set.tierClass[n] = by.Tiers[string(c.set.tiers.name(uint32(n)))]
 	}
 }
 
 // noteClasses reports what surprises about what is said of classes besides what rules say.
 func (c *advice) noteClasses() {
-	by := &c.set.classesBy
+	by := &c.o.ClassesBy
 	if !by.said() {
 		return
 	}

@@ -76,10 +76,11 @@ type Set struct {
 
 	priorities    []Priority // each Rule.Priority once; 0 is none
 	priorityTerms []*PriorityTerms
-	classesBy     ClassesBy
-	tierClasses   []Class // of classesBy.Tiers, by the number of the tier; nil without classesBy
-	prioritises   bool
+	classesBy     ClassesBy     // without Endpoints
+	endpointClass []Class       // by endpoint.ID; nil if nothing is said of any
+	tierClass     []Class       // of classesBy.Tiers, by the number of the tier; nil without classesBy
 	classed       [Classes]bool // the classes that requests are of, as far as is known
+	prioritises   bool
 	places        *PriorityTerms
 
 	access *access // rules of Mode Allow and Block; nil if there are none
