@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/key"
@@ -216,8 +217,16 @@ func (w *company) load() {
 	if w.doc.Projects["acme"] == "" {
 		delete(w.doc.Projects, "acme")
 	}
+	var by policy.ClassesBy
+	class := func() policy.Class { return policy.Critical + policy.Class(w.rng.IntN(int(policy.Low))) }
+	if w.rng.IntN(2) == 0 {
+		by.Endpoints = map[endpoint.ID]policy.Class{endpoint.ID(1 + w.rng.IntN(w.Table.Len())): class()}
+	}
+	if w.rng.IntN(2) == 0 {
+		by.Tiers = map[string]policy.Class{"silver": class(), "gold": class(), "suspect": class()}
+	}
 	set, problems := policy.Compile(w.doc, policy.CompileOptions{Endpoints: w.Table, Previous: w.rules.Load(),
-		Now: time.Now().Add(-time.Duration(w.back.Load()))})
+		Now: time.Now().Add(-time.Duration(w.back.Load())), ClassesBy: by})
 	if err := problems.Err(); err != nil {
 		w.t.Fatalf("seed %d: %v", w.seed, err)
 	}
@@ -245,5 +254,6 @@ func (w *company) request() headgate.Request {
 	r.Parts = pick[int64](rng, 0, 0, 0, 3)
 	r.MaxWait = pick[time.Duration](rng, 0, 0, -1, time.Second)
 	r.UnderWay = rng.IntN(12) == 0
+	r.Class = pick(rng, policy.Unclassed, policy.Unclassed, policy.Unclassed, policy.High, policy.Low)
 	return r
 }

@@ -72,11 +72,11 @@ func (w *company) ask() {
 		rule = d.Policies().Rule(v.Rule).Title()
 	}
 	begins := d.Reason == headgate.InPenalty && x.Verdict.Reason == headgate.OverLimit.String()
-	if x.Verdict.Allowed != d.Allowed || x.Cost != d.Cost || !begins && (x.Verdict.Reason != d.Reason.String() ||
-		x.Verdict.Wait != d.Wait || !w.slots && (x.Verdict.RetryAfter != d.RetryAfter ||
-		!d.Allowed && x.Verdict.Rule != rule)) {
-		w.fail("Explain = %+v, cost %d, and then %v by %q, %v, %v, cost %d, of %+v", x.Verdict, x.Cost, d.Reason, rule,
-			d.RetryAfter, d.Wait, d.Cost, r)
+	if x.Verdict.Allowed != d.Allowed || x.Cost != d.Cost || x.Class != d.Class.String() || !begins &&
+		(x.Verdict.Reason != d.Reason.String() || x.Verdict.Wait != d.Wait || !w.slots &&
+			(x.Verdict.RetryAfter != d.RetryAfter || !d.Allowed && x.Verdict.Rule != rule)) {
+		w.fail("Explain = %+v, class %q, cost %d, and then %v by %q, %v, %v, class %v, cost %d, of %+v", x.Verdict,
+			x.Class, x.Cost, d.Reason, rule, d.RetryAfter, d.Wait, d.Class, d.Cost, r)
 	}
 	if d.Class != policy.Unclassed {
 		w.seen["class"]++

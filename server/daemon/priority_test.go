@@ -20,7 +20,7 @@ var shared = []policy.Rule{
 	{Endpoint: policy.Default, Limit: 1e6},
 }
 
-// asks is how many requests pass until one is denied, and what the last answer says.
+// asks is how many requests pass until one is denied. Each has header fields that call it critical.
 func asks(t *testing.T, url, token string, header ...string) (passed int) {
 	t.Helper()
 	for ; ; passed++ {
@@ -84,6 +84,34 @@ func TestClassesByConfiguration(t *testing.T) {
 			r.fails(t, "priority.endpoints", func(c *config.Config) {
 				c.Priority.Endpoints = map[string]string{"GET /nothing": "low"}
 			})
+		})
+	}
+}
+
+// TestAReloadNamesAnotherClaim: requests with the same token are of another class then, and what was taken stays
+// taken; a claim that is not read from tokens changes nothing.
+func TestAReloadNamesAnotherClaim(t *testing.T) {
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(engine, func(t *testing.T) {
+			r := newReloading(t, shared, withSecret(t), func(c *config.Config) {
+				c.Engine = engine
+				c.Tokens.Claims = []string{"rank", "urgency"}
+				c.Priority.Claim = "urgency"
+			})
+			items, token := r.gate+"/v1/items/7", says(`,"urgency":"high","rank":"low"`)
+			if n := asks(t, items, token); n != 24+8 { // high leaves 16 of 40, and is guaranteed 8
+				t.Errorf("%d pass as high, want 32", n)
+			}
+			r.fails(t, "priority.claim", func(c *config.Config) { c.Priority.Claim = "plan" })
+			if n := asks(t, items, token); n != 0 {
+				t.Errorf("%d pass after a reload that failed, want none", n)
+			}
+			for _, one := range []struct{ claim, class string }{{"rank", "low"}, {"", "normal"}} {
+				r.reloadsTo(t, "priority.claim", func(c *config.Config) { c.Priority.Claim = one.claim })
+				if n := asks(t, items, token); n != 4 { // which is guaranteed
+					t.Errorf("%d pass as %s, want 4", n, one.class)
+				}
+			}
 		})
 	}
 }
