@@ -115,7 +115,7 @@ func (c *checker) signedAgents(s SignedAgents) {
 func originOfDirectory(text string, private bool) (string, error) {
 	origin, err := token.Origin(text)
 	if err != nil {
-		return "", fmt.Errorf("is %q, want the origin of a directory, such as https://agent.example", text)
+		return "", err
 	}
 	if err := token.CheckURL(origin, false); err != nil {
 		return "", err

@@ -138,7 +138,8 @@ func Origin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
 		u.Path != "" && u.Path != "/" || strings.ContainsAny(text, "?#") {
-		return "", fmt.Errorf("is %q, want https://HOST or https://HOST:PORT, as clients know this API", text)
+		return "", fmt.Errorf("is %q, want https://HOST or https://HOST:PORT, and nothing else in it",
+			withoutUser(text))
 	}
 	host, ok := originHost(u)
 	if !ok {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,13 +149,21 @@ func CheckURL(text string, allowHTTP bool) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https", u.Fragment != "":
-		return fmt.Errorf("is %q, want https://HOST/PATH", text)
+		return fmt.Errorf("is %q, want https://HOST/PATH", withoutUser(text))
 	case u.User != nil:
-		return fmt.Errorf("is %q, want no user name or password in it", u.Redacted())
+		return fmt.Errorf("is %q, want no user name or password in it", withoutUser(text))
 	case u.Scheme == "http" && !allowHTTP && !local(u.Hostname()):
-		return fmt.Errorf("is %q, want https: over http, whoever is on the way decides which tokens are good", text)
+		return fmt.Errorf("is %q, want https: over http, whoever is on the way decides which keys are good", text)
 	}
 	return nil
+}
+
+// withoutUser is a URL as it may be shown, whatever is wrong with it.
+func withoutUser(text string) string {
+	if at := strings.LastIndexByte(text, '@'); at >= 0 {
+		return "…" + text[at:]
+	}
+	return text
 }
 
 func local(host string) bool {
