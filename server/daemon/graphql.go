@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/httplimit"
@@ -24,7 +25,9 @@ func priced(c config.Config, table *endpoint.Table) (all []httplimit.Priced, dea
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s.schema: %w", setting, err))
 		} else if pricer, err = graphql.New(g.Schema, text, g.Options()); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", setting, err))
+			for fault := range strings.SplitSeq(err.Error(), "\n") { // else only the first says of which entry it is
+				faults = append(faults, fmt.Errorf("%s: %s", setting, fault))
+			}
 		}
 		for _, at := range g.Endpoints {
 			id, err := lookup(table, setting+".endpoints", at)

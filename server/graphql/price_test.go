@@ -300,7 +300,7 @@ func TestSchemasNameEveryFault(t *testing.T) {
 		{schema: `type Query {`, want: []string{"test.graphql:1"}},
 		{schema: `type User { id: ID }`, want: []string{"no type Query"}},
 		{schema: `type Query { a: Int @cost(weight: "much") b: [Int] @listSize(slicingArguments: ["n"]) }`,
-			want: []string{`@cost of Query.a is "much", want a number from 0`, `@listSize of Query.b: slicingArguments has "n"`}},
+			want: []string{`test.graphql:1: @cost of Query.a: weight is "much", want a number from 0`, `@listSize of Query.b: slicingArguments has "n"`}},
 		{schema: `type Query { a(n: String): Q @listSize(sizedFields: ["x"]) } type Q { x: Int }`,
 			want: []string{`sizedFields has "x", want a field of Q that is a list`}},
 		{schema: `type Query { a: Int @cost(weight: "-1") }`, want: []string{`is "-1", want a number from 0 to 1000000000`}},

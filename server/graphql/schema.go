@@ -226,6 +226,11 @@ func (c *compiler) wrong(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
+// wrongIn is wrong for a directive that stands at what has a name.
+func (c *compiler) wrongIn(d *ast.Directive, name, format string, args ...any) {
+	c.wrong("%s:%d: @%s of %s: %s", d.Position.Src.Name, d.Position.Line, d.Name, name, fmt.Sprintf(format, args...))
+}
+
 func (c *compiler) compile() (*Pricer, error) {
 	names := slices.Sorted(maps.Keys(c.schema.Types))
 	for _, name := range names {
@@ -369,7 +374,7 @@ func (c *compiler) listSize(f *field, d *ast.FieldDefinition, directive *ast.Dir
 			}
 			size, err := strconv.ParseInt(a.Value.Raw, 10, 64)
 			if err != nil || size < 0 || size > MostSize {
-				c.wrong("@listSize of %s: assumedSize is %s, want 0 to %d", name, a.Value.Raw, int64(MostSize))
+				c.wrongIn(directive, name, "assumedSize is %s, want 0 to %d", a.Value.Raw, int64(MostSize))
 			}
 			f.assumed, f.fixed = max(1, size), true
 		case "slicingArguments":
@@ -377,13 +382,13 @@ func (c *compiler) listSize(f *field, d *ast.FieldDefinition, directive *ast.Dir
 				path := strings.Split(text, ".")
 				argument := d.Arguments.ForName(path[0])
 				if argument == nil || len(path) > 4 {
-					c.wrong("@listSize of %s: slicingArguments has %q, want an argument of the field", name, text)
+					c.wrongIn(directive, name, "slicingArguments has %q, want an argument of the field", text)
 					continue
 				}
 				within, ok := c.reach(argument.Type, path[1:])
 				if !ok {
-					c.wrong("@listSize of %s: slicingArguments has %q, want an argument that is a number, such as "+
-						"first, or the way to a field of one that is, such as page.size", name, text)
+					c.wrongIn(directive, name, "slicingArguments has %q, want an argument that is a number, such as "+
+						"first, or the way to a field of one that is, such as page.size", text)
 				}
 				f.sizes = append(f.sizes, sizing{path, argument.DefaultValue, within})
 			}
@@ -391,8 +396,7 @@ func (c *compiler) listSize(f *field, d *ast.FieldDefinition, directive *ast.Dir
 			of := c.schema.Types[d.Type.Name()]
 			for _, text := range texts(a.Value) {
 				if of.Fields.ForName(text) == nil || of.Fields.ForName(text).Type.Elem == nil {
-					c.wrong("@listSize of %s: sizedFields has %q, want a field of %s that is a list", name, text,
-						of.Name)
+					c.wrongIn(directive, name, "sizedFields has %q, want a field of %s that is a list", text, of.Name)
 				}
 			}
 			f.passes = c.set(texts(a.Value))
@@ -492,7 +496,7 @@ func (c *compiler) weight(on ast.DirectiveList, otherwise amount, name string) a
 	}
 	weight, err := strconv.ParseFloat(argument.Value.Raw, 64)
 	if err != nil || !(weight >= 0 && weight <= MostCost) {
-		c.wrong("@cost of %s is %q, want a number from 0 to %d", name, argument.Value.Raw, int64(MostCost))
+		c.wrongIn(directive, name, "weight is %q, want a number from 0 to %d", argument.Value.Raw, int64(MostCost))
 		return 0
 	}
 	return amountOf(weight)
