@@ -76,13 +76,14 @@ for i = 1, n do
     end
   end
   local was = stamp
-  stamp = slowed(was, now, slow, ARGV[i], rest)
+  if slow > 0 then stamp = slowed(was, now, slow, ARGV[i], rest) end
   local d, left, s = owes(debt, stamp, now, drain, tick)
+  local kept = slow > 0 and reached(s, stamp, was, now, slow, ARGV[i], rest) or s
   local ok = units == 0 or units > 0 and left <= capacity - units and (most < 0 or ready(debt, stamp, now + most, drain, tick))
   if not ok then answer[2] = 0 end
   local a = 3 * i
   answer[a], answer[a + 1], answer[a + 2] = ok and 1 or 0, debt, stamp
-  found[i] = {d, left, s, units, shadow, most, drain, tick, capacity, shape, slow, reached(s, stamp, was, now, slow, ARGV[i], rest)}
+  found[i] = {d, left, s, units, shadow, most, drain, tick, capacity, shape, slow, kept}
 end
 if changed then return changed end
 
