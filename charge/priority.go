@@ -142,7 +142,8 @@ func (p *Plan) retryShadows(ctx context.Context, buckets bucket.Store, takes int
 			continue
 		}
 		outs[0].Remaining = min(outs[0].Remaining, outs[1].Remaining)
-		p.Outs[place], p.Outs = outs[0], append(p.Outs, outs[1])
+		p.Outs = append(p.Outs, outs[1])
+		p.Outs[place] = outs[0] // in what append returned
 	}
 }
 

@@ -371,6 +371,34 @@ func TestShadowsBesideAnEnforcedBudget(t *testing.T) {
 	}
 }
 
+// TestAShadowBesideManyRules: with however many others a rule in shadow applies, what passes by what its class is
+// guaranteed is told as that, and is given back if it was not used.
+func TestAShadowBesideManyRules(t *testing.T) {
+	templates, rules := classed(policy.Rule{Limit: 1, Per: time.Hour, Burst: 100, Priority: "high:20,low:10",
+		Mode: policy.Shadow})
+	for _, of := range []policy.Subject{policy.SubjectPrincipalIP, policy.SubjectIP, policy.SubjectSite} {
+		for _, what := range []policy.Counted{policy.CountsTokens, policy.CountsRequests, policy.CountsUnderWay} {
+			rules = append(rules, policy.Rule{Endpoint: "GET /low", Limit: 1 << 20, Subject: of.Counting(what)})
+			b := trial.New(t, templates, rules)
+			b.Get("/high") // to which few apply
+			ask := headgate.Request{Method: "GET", Target: "/low", Peer: trial.Client, Cost: 34}
+			b.Check(t.Context(), ask) // what leaves what is to be left, with that of high
+			ask.Cost = 10             // what low is guaranteed
+			for range 2 {
+				made, d := b.Reserve(t.Context(), ask, 0)
+				for _, v := range d.Verdicts() {
+					if !v.Outcome.Allowed {
+						t.Errorf("of %d rules: %+v", len(d.Verdicts()), v)
+					}
+				}
+				if _, err := b.SettleAnswer(t.Context(), made.ID, headgate.Answer{}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
 // TestASharedBudgetOfTwoPrincipals: one of them has the budget of its tier, and the other has to have room in it as a
 // larger one. Together they leave what the first leaves alone.
 func TestASharedBudgetOfTwoPrincipals(t *testing.T) {
