@@ -37,7 +37,7 @@ func (s *Store) correct(now int64, c *bucket.Change) int64 {
 		if at.way < 0 {
 			state = s.absentLocked(sh, now, &t)
 		}
-		after, moved := state.Shift(now, c.Shape, c.Due(now, state.Stamp), c.Charged)
+		after, moved := state.Shift(now, c.Shape, sh.dueLocked(now, state.Stamp, c, &t), c.Charged)
 		if moved == 0 {
 			sh.mu.Unlock()
 			return 0

@@ -133,7 +133,8 @@ func TestEvictionForgetsNoCorrection(t *testing.T) {
 }
 
 // TestEvictionForgetsNoSettlement: whatever is evicted between a charge and its settlement, the
-// table admits nothing that an unlimited one does not which was charged the right amounts at once.
+// table admits nothing that an unlimited one does not which was charged the right amounts at once;
+// nor where rates are lowered, nothing that one at the full rate does not.
 func TestEvictionForgetsNoSettlement(t *testing.T) {
 	type charge struct {
 		take     bucket.Take
@@ -141,27 +142,45 @@ func TestEvictionForgetsNoSettlement(t *testing.T) {
 		at       int64
 		settleAt int64
 	}
-	for seed := range race.Fewer(uint64(3)) {
-		sc := newSchedule(t, seed, 200)
+	for seed := range race.Fewer(uint64(6)) {
+		sc, lowers := newSchedule(t, seed, 200), seed%2 == 1
 		store, right := open(t, memory.Options{MaxBuckets: 64, SketchWidth: 100_000}), new(buckettest.Twin)
 		now, settled := noon, 0
+		var lowered *rate.Lowered
 		var kept []charge
 		for step := range 40_000 {
 			now += sc.rng.Int64N(int64(3 * time.Millisecond))
+			if lowers && step%1000 == 0 {
+				lowered = lowered.From(now, 1+sc.rng.IntN(rate.Whole))
+			}
 			if len(kept) > 0 && kept[0].settleAt <= now {
 				c := kept[0]
 				kept = kept[1:]
-				sh, cost := c.take.Shape, c.take.Cost+c.too
-				back := bucket.Unspent(sh, sh, cost*sh.Unit, c.too*sh.Unit, c.at, now)
-				if moved := correct(t, store, now, bucket.Change{Key: c.take.Key, Shape: sh, Units: -back,
-					Charged: c.at}); moved[0] < 0 {
+				sh, cost, since := c.take.Shape, c.take.Cost+c.too, c.at
+				change := bucket.Change{Key: c.take.Key, Shape: sh, Charged: c.at}
+				if c.take.Lowered = lowered; c.take.Slower() != nil {
+					change.Lowered, since = lowered, lowered.Since(c.at, now)-1
+				}
+				change.Units = -bucket.Unspent(sh, sh, cost*sh.Unit, c.too*sh.Unit, since, now)
+				change.Left = bucket.Unspent(sh, sh, cost*sh.Unit, cost*sh.Unit, since, now)
+				switch {
+				case lowers && c.take.Cost == 0: // nothing was used
+					c.take.Cost = c.too
+					if err := store.Refund(t.Context(), now, c.at, []bucket.Take{c.take}); err != nil {
+						t.Fatal(err)
+					}
+				case correct(t, store, now, change)[0] < 0:
 					settled++
 				}
 			}
 			r := sc.rng.IntN(len(sc.rules))
 			n := sc.rng.Uint64N(200)*uint64(len(sc.rules)) + uint64(r) // each rule has its own keys
-			estimate := bucket.Take{Key: buckettest.Key(n), Shape: sc.rules[r].shape}
-			c := charge{take: estimate, too: sc.rng.Int64N(5), at: now, settleAt: now + int64(20*time.Millisecond)}
+			estimate := bucket.Take{Key: buckettest.Key(n), Shape: sc.rules[r].shape, Lowered: lowered}
+			lasts := int64(20 * time.Millisecond)
+			if lowers {
+				lasts = int64(2 * time.Second)
+			}
+			c := charge{take: estimate, too: sc.rng.Int64N(5), at: now, settleAt: now + lasts}
 			c.take.Cost = sc.rng.Int64N(5)
 			estimate.Cost = c.take.Cost + c.too
 			if allowed, _ := decide(t, store, now, []bucket.Take{estimate}); !allowed {

@@ -69,8 +69,8 @@ func (s *Store) refund(now, charged int64, t *bucket.Take) {
 	if !at.current {
 		return
 	}
-	if lowers(t) {
-		charged = t.Lowered.Since(charged, now) - 1 // which is rounded up, and a refund must not be
+	if slower := sh.slowerLocked(t); slower != nil {
+		charged = slower.Since(charged, now) - 1 // which is rounded up, and a refund must not be
 	}
 	after := state.Refund(now, t.Shape, units, charged)
 	slot := &sh.sets[at.set][at.way]

@@ -19,3 +19,23 @@ func report(s bucket.State, o *bucket.Outcome, now int64, t *bucket.Take, met *r
 		o.RetryAfter, o.ResetAfter = t.Lowered.Stretch(o.RetryAfter), t.Lowered.Stretch(o.ResetAfter)
 	}
 }
+
+// The full rate is what a bucket drained at that was evicted and came back, so others may owe in the place of what the
+// lowered rate had left of a charge. What is given back in a shard that let buckets go is therefore what the full rate
+// left.
+
+// slowerLocked is by how much t's rate was lowered for what is given back to its bucket; nil for not at all.
+func (sh *shard) slowerLocked(t *bucket.Take) *rate.Lowered {
+	if sh.evictedFull+sh.evictedInDebt > 0 {
+		return nil
+	}
+	return t.Slower()
+}
+
+// dueLocked is bucket.Change.Due of a bucket that was last written at stamp. The change goes by t's lowered rate.
+func (sh *shard) dueLocked(now, stamp int64, c *bucket.Change, t *bucket.Take) int64 {
+	if lowers(t) && sh.slowerLocked(t) == nil && c.Charged < now {
+		stamp = saturating(max(now, stamp), now-c.Charged-t.Lowered.Elapsed(c.Charged, now))
+	}
+	return c.Due(now, stamp)
+}
