@@ -57,6 +57,9 @@ func (h *Held) Follow(now int64, t *Take) (changed bool) {
 	}
 	for i := len(steps) - 1; i >= 0; i-- {
 		to, since := &steps[i].Shape, min(steps[i].Since, now)
+		if h.Shape.Algorithm == rate.TokenBucket { // what is owed has drained at the rate in force
+			h.State.Stamp = t.Slower().Since(h.State.Stamp, since)
+		}
 		switch {
 		case i > 0 && *to == (rate.Shape{}):
 			h.hold(since, min(steps[i-1].Since, now), steps[i].Window > 0)

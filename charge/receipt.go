@@ -411,7 +411,7 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		if it.guaranteed { // whose bucket never had another limit, and is never lowered
 			terms.Shape, terms.Since, terms.Before, slower = it.shape, 0, nil, nil
 		}
-		// What was owed when the limit changed has drained at the full rate.
+		// A bucket that was evicted before its limit changed has drained at the full rate.
 		if slower != nil && (terms.Before == nil || terms.Since <= at) {
 			at = slower.Since(at, s.Now) - 1 // which is rounded up, and what is given back must not be
 		}

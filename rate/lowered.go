@@ -3,6 +3,7 @@ package rate
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -168,6 +169,18 @@ func (l *Lowered) Reached(since, now int64) int64 {
 		}
 	}
 	return now - least
+}
+
+// Moved is l by a clock that is so many nanoseconds ahead.
+func (l *Lowered) Moved(ahead int64) *Lowered {
+	if l == nil {
+		return nil
+	}
+	moved := &Lowered{part: l.part, steps: slices.Clone(l.steps)}
+	for i := range moved.steps {
+		moved.steps[i].at += ahead
+	}
+	return moved
 }
 
 // Stretch is how long it takes from now on to drain what the full rate drains in d, if the part in force stays what it

@@ -29,6 +29,15 @@ func (s *slower) pass(now int64) {
 	s.at = now
 }
 
+// change has what is owed be owed under another limit, in which what does not fit is forgiven.
+func (s *slower) change(to rate.Shape) {
+	s.debt.Mul(s.debt, big.NewInt(to.Unit)).Div(s.debt, big.NewInt(s.shape.Unit))
+	if most := new(big.Int).Mul(big.NewInt(to.Capacity), big.NewInt(rate.Whole)); s.debt.Cmp(most) > 0 {
+		s.debt = most
+	}
+	s.shape = to
+}
+
 // fits reports whether cost would with so many nanoseconds of the full rate more or less.
 func (s *slower) fits(cost, spare int64) bool {
 	free := new(big.Int).Mul(big.NewInt(s.shape.Capacity-cost*s.shape.Unit+spare*s.shape.Drain), big.NewInt(rate.Whole))
@@ -59,6 +68,8 @@ func TestLoweredIsTheObviousSlowerBucket(t *testing.T) {
 		twin := slower{shape: shape, debt: new(big.Int), part: rate.Whole, at: now}
 		var lowered *rate.Lowered
 		var full bucket.State
+		var since int64
+		var before *rate.Past
 		admitted := int64(0)
 		for range 400 {
 			now += random.Int64N(int64(time.Second) / limit.Tokens)
@@ -67,7 +78,26 @@ func TestLoweredIsTheObviousSlowerBucket(t *testing.T) {
 				twin.part = 1 + random.IntN(rate.Whole)
 				lowered = lowered.From(now, twin.part)
 			}
-			takes := []bucket.Take{{Key: key.Key{Hi: 1, Lo: 1}, Shape: shape, Cost: 1, Lowered: lowered}}
+			if seed%4 > 1 && random.IntN(20) == 0 { // maybe long before the next request
+				limit.Tokens, limit.Burst = 1+random.Int64N(50), 1+random.Int64N(20)
+				to, err := rate.Compile(limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before, since = shape.Replaced(since, before, now), now
+				full = full.Convert(shape, to, now)
+				twin.change(to)
+				shape = to
+				if now += random.Int64N(int64(time.Second)); random.IntN(2) == 0 {
+					twin.pass(now)
+					twin.part = 1 + random.IntN(rate.Whole)
+					lowered = lowered.From(now, twin.part)
+					now += random.Int64N(int64(time.Second))
+				}
+				twin.pass(now)
+			}
+			takes := []bucket.Take{{Key: key.Key{Hi: 1, Lo: 1}, Shape: shape, Since: since, Before: before, Cost: 1,
+				Lowered: lowered}}
 			if seed%2 == 1 { // beside another bucket, which takes the other way through the store
 				takes = append(takes, bucket.Take{Key: key.Key{Hi: 7, Lo: 2}, Shape: shape, Cost: 0})
 			}

@@ -48,9 +48,13 @@ func (s *Store) dates(now int64, t trip) dates {
 }
 
 // take is t with its changes by the server's clock. Between the earliest and the latest time at
-// which a limit may have changed, what is owed drains at the slower rate of both.
+// which a limit may have changed, what is owed drains at the slower rate of both. When its rate was
+// lowered is not as exact: nothing is promised of that.
 func (d dates) take(t bucket.Take) bucket.Take {
-	if d == (dates{}) || t.Before == nil {
+	if d == (dates{}) {
+		return t
+	}
+	if t.Lowered = t.Slower().Moved(d.to); t.Before == nil {
 		return t
 	}
 	t.Since = d.date(t.Since, &t.Before.Shape, &t.Shape)

@@ -107,13 +107,13 @@ func (s *Store) follow(c *claim, d dates, value string, now int64) (state bucket
 	}
 	if !s.callers && h.State.Stamp > now+ahead {
 		h.State.Stamp = now
-		return uncut(h, t.Shape, now), broken
+		return uncut(h, &t, now), broken
 	}
 	if h.Shape != t.Shape && (h.State.Stamp > t.Since || !inForce(h.Shape, &t, h.State.Stamp)) {
 		if !slower(&t.Shape, &h.Shape) {
 			how = outdated
 		}
-		state = uncut(h, t.Shape, now)
+		state = uncut(h, &t, now)
 	} else {
 		state = followed(h, now, &t)
 	}
@@ -155,20 +155,22 @@ func (s *Store) mend(ctx context.Context, c *claim, value string, state bucket.S
 // clock of the server that was set back since.
 func (s *Store) Mended() uint64 { return s.mended.Load() }
 
-// uncut is a bucket that was left in another shape, in this one: as if it had drained at the slower
+// uncut is a bucket that was left in another shape, in t's: as if it had drained at the slower
 // of both rates, and whatever it owes, up to the most that a bucket may. One that owes its whole
 // burst owes it in this shape too, or what did not fit into a small burst would be forgiven by a
 // large one.
-func uncut(h bucket.Held, to rate.Shape, now int64) bucket.State {
-	wide := to
+func uncut(h bucket.Held, t *bucket.Take, now int64) bucket.State {
+	to, wide := t.Shape, t.Shape
 	wide.Capacity = to.MaxDebt()
-	at, late := h.State.Convert(h.Shape, wide, h.State.Stamp), h.State.Convert(h.Shape, wide, now)
-	if late.FullAt(to) > at.FullAt(to) {
-		at = late
+	at := h.State.Convert(h.Shape, wide, h.State.Stamp)
+	h.State.Stamp = t.Slower().Since(h.State.Stamp, now) // what was lowered since has drained less
+	early := bucket.State{Debt: at.Debt, Stamp: h.State.Stamp}
+	if late := h.State.Convert(h.Shape, wide, now); late.FullAt(to) > early.FullAt(to) {
+		at, early = late, late
 	}
 	if _, room := h.State.Try(now, &h.Shape, h.Shape.Unit); !room {
 		spent := bucket.State{Debt: max(0, to.Capacity-to.Unit+1), Stamp: max(now, at.Stamp)}
-		if spent.FullAt(to) > at.FullAt(to) {
+		if spent.FullAt(to) > early.FullAt(to) {
 			return spent
 		}
 	}

@@ -30,6 +30,11 @@ func (f *followed) pass(now int64) {
 	f.at = now
 }
 
+func (f *followed) become(now int64, to rate.Shape) {
+	f.pass(now)
+	f.slow, f.full, f.shape = f.slow.Convert(f.shape, to, now), f.full.Convert(f.shape, to, now), to
+}
+
 func (f *followed) charge(now, units int64) {
 	f.pass(now)
 	f.slow, _ = f.slow.Shift(now, f.shape, units, 0)
@@ -45,15 +50,16 @@ func (f *followed) fits(now, units int64) bool {
 
 // TestLoweredFollowsTheRateInForce: by takes, batches, reports and corrections, a shared bucket whose rate is lowered
 // admits what the rate in force does, but for microseconds; and in no case more than the full one, however many changes
-// there were.
+// there were; also where the limit becomes another.
 func TestLoweredFollowsTheRateInForce(t *testing.T) {
 	server := redistest.Start(t)
 	conn := connect(t, server)
-	shape, err := rate.Compile(rate.Limit{Tokens: 100, Per: time.Second, Burst: 200})
+	first, err := rate.Compile(rate.Limit{Tokens: 100, Per: time.Second, Burst: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for seed := range uint64(12) {
+		shape := first
 		server.Do("FLUSHALL")
 		random, many := rand.New(rand.NewPCG(seed, 11)), seed%3 == 0
 		store := open(t, redis.Options{Server: conn, CallersClock: true})
@@ -78,6 +84,17 @@ func TestLoweredFollowsTheRateInForce(t *testing.T) {
 				}
 				now = now / 1000 * 1000
 			}
+			if seed%3 == 1 && random.IntN(40) == 0 { // long before the next request, at times
+				to, err := rate.Compile(rate.Limit{Tokens: 80 + random.Int64N(40), Per: time.Second,
+					Burst: 150 + random.Int64N(100)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				take.Before, take.Since = shape.Replaced(take.Since, take.Before, now), now
+				twin.become(now, to)
+				shape, take.Shape, slack = to, to, to.Unit/4
+				now += random.Int64N(int64(time.Second)) / 1000 * 1000
+			}
 			take.Cost = 1 + random.Int64N(5)
 			units, ok := take.Cost*shape.Unit, false
 			switch what := random.IntN(8); what {
@@ -96,8 +113,8 @@ func TestLoweredFollowsTheRateInForce(t *testing.T) {
 				continue
 			case 3:
 				var moved [1]int64
-				c := bucket.Change{Key: take.Key, Shape: shape, Units: shape.Unit * (2*random.Int64N(2) - 1),
-					Lowered: take.Lowered}
+				c := bucket.Change{Key: take.Key, Shape: shape, Since: take.Since, Before: take.Before,
+					Units: shape.Unit * (2*random.Int64N(2) - 1), Lowered: take.Lowered}
 				if err := store.Correct(t.Context(), now, []bucket.Change{c}, moved[:]); err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +130,7 @@ func TestLoweredFollowsTheRateInForce(t *testing.T) {
 					at := now + int64(wait)
 					state := twin.slow
 					state.Stamp += int64(wait) - twin.lowered.Elapsed(now, at)
-					if _, there := state.Try(at, &shape, units-slack); !there {
+					if _, there := state.Try(at, &twin.shape, units-slack); !there {
 						t.Fatalf("seed %d, take %d: after %v there is no room", seed, n, wait)
 					}
 				}
@@ -201,5 +218,49 @@ func TestLoweredRateOfALongTick(t *testing.T) {
 	due := int64(whole) * seconds / (24 * 60 * 60) * 3 / 8
 	if charged > due+2 || charged < due-2*cost {
 		t.Errorf("%d were charged, want %d; by %v", charged, due, by)
+	}
+}
+
+// TestLoweredLimitThatChanged: by the server's clock, of which the caller's is an hour ahead, what was owed has drained
+// at the rate in force when the limit becomes another, whether or not it is known since when.
+func TestLoweredLimitThatChanged(t *testing.T) {
+	server := redistest.Start(t)
+	clock := func() int64 { return time.Now().Add(time.Hour).UnixNano() }
+	store := open(t, redis.Options{Server: connect(t, server), Now: clock})
+	from, err1 := rate.Compile(rate.Limit{Tokens: 1_000_000, Per: time.Second, Burst: 10_000})
+	to, err2 := rate.Compile(rate.Limit{Tokens: 1_000_000, Per: time.Second, Burst: 10_001})
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	var lowered *rate.Lowered
+	lowered = lowered.From(clock()-int64(time.Second), 1) // a thousandth: ten seconds until it is full
+	takes := map[string]bucket.Take{
+		"known":   {Key: key.Key{Hi: 1, Lo: 1}, Shape: from, Cost: 10_000, Lowered: lowered},
+		"unknown": {Key: key.Key{Hi: 2, Lo: 2}, Shape: from, Cost: 10_000, Lowered: lowered},
+	}
+	try := func(take bucket.Take) bool {
+		ok, err := store.TryConsume(t.Context(), clock(), []bucket.Take{take}, make([]bucket.Outcome, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	for what, take := range takes {
+		if !try(take) {
+			t.Errorf("%s: a full bucket has no burst", what)
+		}
+	}
+	for begun := clock(); clock() < begun+int64(20*time.Millisecond); { // twice what the full rate takes
+		server.Do("TIME")
+	}
+	for what, take := range takes {
+		take.Shape, take.Cost = to, 5_000
+		if what == "known" {
+			take.Since = clock() - int64(time.Millisecond)
+			take.Before = from.Replaced(0, nil, take.Since)
+		}
+		if try(take) {
+			t.Errorf("%s: the bucket has drained as if its rate had not been lowered", what)
+		}
 	}
 }
