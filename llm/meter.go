@@ -30,11 +30,10 @@ func NewMeter(o MeterOptions) (*Meter, error) {
 	}
 	var prices []priced
 	for i, p := range o.Prices {
-		made, err := compile(p)
-		if err != nil {
+		for _, err := range CheckPrice(p) {
 			errs = append(errs, fmt.Errorf("Prices[%d]: %w", i, err))
 		}
-		prices = append(prices, made)
+		prices = append(prices, compile(p))
 	}
 	if o.Count == Money && len(o.Prices) == 0 {
 		errs = append(errs, errors.New("Prices is empty, want one for Money at least"))

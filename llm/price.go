@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -41,24 +40,14 @@ type priced struct {
 // dearest is the highest price of a million tokens that is taken.
 const dearest = 1e6 // so that a sum of prices stays within 64 bits
 
-// CheckPrice says what is wrong with a price.
-func CheckPrice(p Price) error {
-	_, err := compile(p)
-	return err
-}
-
-func compile(p Price) (priced, error) {
-	cached := p.Input
-	if p.Cached != nil {
-		cached = *p.Cached
-	}
-	var errs []error
+// CheckPrice says what is wrong with a price, of each field that is.
+func CheckPrice(p Price) (errs []error) {
 	for _, field := range [...]struct {
 		name string
-		v    float64
-	}{{"input", p.Input}, {"cached", cached}, {"output", p.Output}} {
-		if !(field.v >= 0 && field.v <= dearest) {
-			errs = append(errs, fmt.Errorf("%s is %v, want 0 to %v for a million tokens", field.name, field.v, dearest))
+		v    *float64
+	}{{"input", &p.Input}, {"cached", p.Cached}, {"output", &p.Output}} {
+		if v := field.v; v != nil && !(*v >= 0 && *v <= dearest) {
+			errs = append(errs, fmt.Errorf("%s is %v, want 0 to %d for a million tokens", field.name, *v, int64(dearest)))
 		}
 	}
 	if p.Model == "" || strings.Contains(strings.TrimSuffix(p.Model, "*"), "*") {
@@ -68,8 +57,16 @@ func compile(p Price) (priced, error) {
 	if p.Above < 0 {
 		errs = append(errs, fmt.Errorf("above is %d, want 0 or more tokens", p.Above))
 	}
+	return errs
+}
+
+func compile(p Price) priced {
+	cached := p.Input
+	if p.Cached != nil {
+		cached = *p.Cached
+	}
 	of := func(v float64) uint64 { return uint64(math.Round(v * 1e6)) }
-	return priced{p, of(p.Input), of(cached), of(p.Output)}, errors.Join(errs...)
+	return priced{p, of(p.Input), of(cached), of(p.Output)}
 }
 
 // price is the row for a model and so much input: of those that fit, the one with the longest name, then with the

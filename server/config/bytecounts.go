@@ -34,27 +34,9 @@ func (b ByteCount) Counted() *httplimit.Bytes {
 	return &httplimit.Bytes{Of: directions[b.Count], PerToken: int64(b.BytesPerToken)}
 }
 
-// messageEndpoints are those of language_models, batches and mcp.
-func messageEndpoints(conf *Config) map[string]bool {
-	seen := map[string]bool{}
-	for _, m := range conf.LanguageModels {
-		for _, endpoint := range m.Endpoints {
-			seen[endpoint] = true
-		}
-	}
-	for _, b := range conf.Batches {
-		seen[b.Endpoint] = true
-	}
-	for _, m := range conf.MCP {
-		seen[m.Endpoint] = true
-	}
-	return seen
-}
-
 // byteCounts checks the list and fills in what its entries leave out; whether the registry has the endpoints is found
 // when it is built.
 func (c *checker) byteCounts(conf *Config) {
-	seen := messageEndpoints(conf)
 	for n := range conf.Bytes {
 		b := &conf.Bytes[n]
 		field := func(name string) string { return fmt.Sprintf("bytes[%d].%s", n, name) }
@@ -62,22 +44,18 @@ func (c *checker) byteCounts(conf *Config) {
 			c.wrong(field("endpoints"), "", "an endpoint at least, such as GET /v1/files/{name}")
 		}
 		for _, endpoint := range b.Endpoints {
-			if seen[endpoint] {
-				c.wrong(field("endpoints"), endpoint,
-					"each endpoint once, here, in language_models, in batches and in mcp")
-			}
+			c.once(field("endpoints"), endpoint)
 			if method, _, _ := strings.Cut(endpoint, " "); of.OfMessages(method) {
 				c.wrong(field("endpoints"), endpoint, "the endpoint of requests, since messages have bytes_per_token "+
 					"where they are counted")
 			}
-			seen[endpoint] = true
 		}
 		fill(&b.Count, "both")
 		fill(&b.BytesPerToken, 1)
 		fill(&b.AtEnd, "run")
 		c.oneOf(field("count"), b.Count, "both", "requests", "answers")
 		c.oneOf(field("at_end"), b.AtEnd, "run", "cut")
-		c.between(field("bytes_per_token"), int64(b.BytesPerToken), 1, 1<<40)
+		c.size(field("bytes_per_token"), b.BytesPerToken, 1, 1<<40)
 	}
 	if len(conf.Bytes) > 0 && !conf.Gateway() {
 		c.wrong("bytes", fmt.Sprintf("%d entries", len(conf.Bytes)),

@@ -43,14 +43,17 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 
 // String writes the amount in the largest unit that divides it.
 func (b Bytes) String() string {
+	if b == 0 {
+		return "0" // by which help knows a flag without a default
+	}
 	for _, u := range []string{"GiB", "MiB", "KiB"} {
 		for _, unit := range units {
-			if unit.suffix == u && b != 0 && int64(b)%unit.bytes == 0 {
+			if unit.suffix == u && int64(b)%unit.bytes == 0 {
 				return strconv.FormatInt(int64(b)/unit.bytes, 10) + u
 			}
 		}
 	}
-	return strconv.FormatInt(int64(b), 10)
+	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
 // Set and Type make Bytes a flag.

@@ -15,8 +15,8 @@ func TestBytes(t *testing.T) {
 		written string
 	}{
 		"65536": {1 << 16, "64KiB"}, "64KiB": {1 << 16, "64KiB"}, "64 MiB": {1 << 26, "64MiB"},
-		"1GB": {1e9, "1000000000"}, "3GiB": {3 << 30, "3GiB"},
-		"0": {0, "0"}, "100B": {100, "100"}, "2TB": {2e12, "1953125000KiB"},
+		"1GB": {1e9, "1000000000B"}, "3GiB": {3 << 30, "3GiB"},
+		"0": {0, "0"}, "100B": {100, "100B"}, "2TB": {2e12, "1953125000KiB"},
 	} {
 		var b config.Bytes
 		if err := b.Set(text); err != nil || b != want.bytes || b.String() != want.written {

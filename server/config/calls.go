@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/body"
@@ -54,27 +53,18 @@ func (b Batch) Parts() body.Batch {
 // is found when it is built.
 func (c *checker) calls(conf *Config) {
 	defer c.bodies(conf)
-	// A model's endpoint says by itself what its bodies cost.
-	metered := func(endpoint string) bool {
-		return slices.ContainsFunc(conf.LanguageModels, func(m LanguageModel) bool {
-			return slices.Contains(m.Endpoints, endpoint)
-		})
-	}
 	for n := range conf.Batches {
 		b := &conf.Batches[n]
 		field := func(name string) string { return fmt.Sprintf("batches[%d].%s", n, name) }
 		c.text(field("endpoint"), b.Endpoint, "an endpoint such as POST /rpc")
-		if slices.ContainsFunc(conf.Batches[:n], func(o Batch) bool { return o.Endpoint == b.Endpoint }) ||
-			metered(b.Endpoint) {
-			c.wrong(field("endpoint"), b.Endpoint, "each endpoint once, here and in language_models")
-		}
+		c.once(field("endpoint"), b.Endpoint)
 		fill(&b.Batches, "count")
 		fill(&b.MaxParts, body.DefaultParts)
 		fill(&b.MaxBytes, body.DefaultBatchBytes)
 		fill(&b.ReadTimeout, 10*time.Second)
 		c.oneOf(field("batches"), b.Batches, "count", "refuse")
 		c.between(field("max_parts"), int64(b.MaxParts), 1, body.MostParts)
-		c.between(field("max_bytes"), int64(b.MaxBytes), 64, body.MostBatchBytes)
+		c.size(field("max_bytes"), b.MaxBytes, 64, body.MostBatchBytes)
 		c.duration(field("read_timeout"), b.ReadTimeout, time.Millisecond, 10*time.Minute)
 		if _, err := body.NewCounter(body.Batch{Name: b.Field}); err != nil {
 			c.wrong(field("field"), b.Field, "the name of a field such as requests, or a path of up to 4 such as "+
@@ -85,14 +75,10 @@ func (c *checker) calls(conf *Config) {
 		m := &conf.MCP[n]
 		field := func(name string) string { return fmt.Sprintf("mcp[%d].%s", n, name) }
 		c.text(field("endpoint"), m.Endpoint, "an endpoint such as POST /mcp")
-		if slices.ContainsFunc(conf.MCP[:n], func(o MCP) bool { return o.Endpoint == m.Endpoint }) ||
-			slices.ContainsFunc(conf.Batches, func(o Batch) bool { return o.Endpoint == m.Endpoint }) ||
-			metered(m.Endpoint) {
-			c.wrong(field("endpoint"), m.Endpoint, "each endpoint once, here, in batches and in language_models")
-		}
+		c.once(field("endpoint"), m.Endpoint)
 		fill(&m.MaxBytes, body.DefaultBatchBytes)
 		fill(&m.ReadTimeout, 10*time.Second)
-		c.between(field("max_bytes"), int64(m.MaxBytes), 64, body.MostBatchBytes)
+		c.size(field("max_bytes"), m.MaxBytes, 64, body.MostBatchBytes)
 		c.duration(field("read_timeout"), m.ReadTimeout, time.Millisecond, 10*time.Minute)
 	}
 	if len(conf.MCP) > 0 && !conf.Gateway() {

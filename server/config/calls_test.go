@@ -44,17 +44,17 @@ mcp:
   - {endpoint: POST /v1/chat}
 `)
 	for _, want := range []string{
-		`clients.body_memory is "1024", want 1048576 to`,
+		`clients.body_memory is "1KiB", want 1MiB to`,
 		`clients.body_memory is "1KiB", want 2GiB or more, twice the longest max_bytes`,
 		`batches[0].endpoint is "", want an endpoint`, `batches[0].field is "a..b", want the name of a field`,
 		`batches[0].batches is "pass", want count or refuse`, `batches[0].max_parts is "10001", want 1 to 10000`,
-		`batches[0].max_bytes is "1073741824", want 64 to 67108864`, `batches[0].read_timeout is "1h0m0s"`,
-		`batches[2].endpoint is "POST /rpc", want each endpoint once`,
-		`batches[3].endpoint is "POST /v1/chat", want each endpoint once, here and in language_models`,
-		`mcp[0].endpoint is "", want an endpoint`, `mcp[0].max_bytes is "1", want 64 to 67108864`,
-		`mcp[0].read_timeout is "1µs"`, `mcp[2].endpoint is "POST /mcp", want each endpoint once`,
-		`mcp[3].endpoint is "POST /rpc", want each endpoint once, here, in batches and in language_models`,
-		`mcp[4].endpoint is "POST /v1/chat", want each endpoint once, here, in batches and in language_models`,
+		`batches[0].max_bytes is "1GiB", want 64B to 64MiB`, `batches[0].read_timeout is "1h0m0s"`,
+		`batches[2].endpoint is "POST /rpc", want each endpoint once: batches[1].endpoint has it`,
+		`batches[3].endpoint is "POST /v1/chat", want each endpoint once: language_models[0].endpoints has it`,
+		`mcp[0].endpoint is "", want an endpoint`, `mcp[0].max_bytes is "1B", want 64B to 64MiB`,
+		`mcp[0].read_timeout is "1µs"`, `mcp[2].endpoint is "POST /mcp", want each endpoint once: mcp[1].endpoint has it`,
+		`mcp[3].endpoint is "POST /rpc", want each endpoint once: batches[1].endpoint has it`,
+		`mcp[4].endpoint is "POST /v1/chat", want each endpoint once: language_models[0].endpoints has it`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Complete says\n%v\nwant %s", err, want)

@@ -13,6 +13,9 @@ import (
 type checker struct {
 	errs []error
 
+	// reader is the setting that reads the bodies of an endpoint, as one alone can.
+	reader map[string]string
+
 	// asked, if set, hears which values a setting may have, for the schema.
 	asked func(field string, may values)
 }
@@ -91,6 +94,29 @@ func (c *checker) between(field string, value, low, high int64) {
 	if value < low || value > high {
 		c.wrong(field, fmt.Sprint(value), fmt.Sprintf("%d to %d", low, high))
 	}
+}
+
+// size is between for an amount of memory, which is written as people write it.
+func (c *checker) size(field string, value, low, high Bytes) {
+	c.ask(field, values{low: int64(low), high: int64(high)})
+	if value < low || value > high {
+		c.wrong(field, value.String(), fmt.Sprintf("%v to %v", low, high))
+	}
+}
+
+// once checks that no other setting, nor this one, reads the bodies of an endpoint already.
+func (c *checker) once(field, endpoint string) {
+	if endpoint == "" {
+		return // which is said of it
+	}
+	if other, ok := c.reader[endpoint]; ok {
+		c.wrong(field, endpoint, "each endpoint once: "+other+" has it")
+		return
+	}
+	if c.reader == nil {
+		c.reader = map[string]string{}
+	}
+	c.reader[endpoint] = field
 }
 
 func (c *checker) duration(field string, value, low, high time.Duration) {

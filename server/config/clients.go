@@ -78,9 +78,9 @@ func (c *checker) clients(v Clients) {
 	c.between("clients.min_rate", v.MinRate, 1, 1<<30)
 	c.duration("clients.stream_idle_timeout", v.StreamIdle, 100*time.Millisecond, 7*24*time.Hour)
 	c.between("clients.max_headers", int64(v.MaxHeaders), 8, 10_000)
-	c.between("clients.max_header_bytes", int64(v.MaxHeaderBytes), 4<<10, 1<<20)
-	c.between("clients.body_memory", int64(v.BodyMemory), 1<<20, 1<<40)
-	c.between("clients.max_target_bytes", int64(v.MaxTargetBytes), 256, 1<<20)
+	c.size("clients.max_header_bytes", v.MaxHeaderBytes, 4<<10, 1<<20)
+	c.size("clients.body_memory", v.BodyMemory, 1<<20, 1<<40)
+	c.size("clients.max_target_bytes", v.MaxTargetBytes, 256, 1<<20)
 	if v.MaxTargetBytes > v.MaxHeaderBytes {
 		c.wrong("clients.max_target_bytes", v.MaxTargetBytes.String(), "at most clients.max_header_bytes, which is "+
 			v.MaxHeaderBytes.String())

@@ -27,5 +27,5 @@ func (c *checker) decisionLog(d DecisionLog) {
 	c.between("decision_log.per_second", int64(d.PerSecond), 1, 100_000)
 	c.between("decision_log.keep", int64(d.Keep), 1, 1000)
 	c.between("decision_log.admitted_one_in", int64(d.AdmittedOneIn), 0, 1_000_000)
-	c.between("decision_log.max_size", int64(d.MaxSize), 1<<20, 1<<40)
+	c.size("decision_log.max_size", d.MaxSize, 1<<20, 1<<40)
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,12 +98,6 @@ func (g GraphQL) Options() graphql.Options {
 // graphQL checks the list and fills in what its entries leave out; whether the registry has the endpoints, and what is
 // wrong with the schema, is found when that is built.
 func (c *checker) graphQL(conf *Config) {
-	seen := messageEndpoints(conf)
-	for _, b := range conf.Bytes {
-		for _, endpoint := range b.Endpoints {
-			seen[endpoint] = true
-		}
-	}
 	for n := range conf.GraphQL {
 		g := &conf.GraphQL[n]
 		field := func(name string) string { return fmt.Sprintf("graphql[%d].%s", n, name) }
@@ -110,11 +105,7 @@ func (c *checker) graphQL(conf *Config) {
 			c.wrong(field("endpoints"), "", "an endpoint at least, such as POST /graphql")
 		}
 		for _, endpoint := range g.Endpoints {
-			if seen[endpoint] {
-				c.wrong(field("endpoints"), endpoint,
-					"each endpoint once, here, in language_models, in batches, in mcp and in bytes")
-			}
-			seen[endpoint] = true
+			c.once(field("endpoints"), endpoint)
 			if method, _, _ := strings.Cut(endpoint, " "); method != "POST" && method != "GET" {
 				c.wrong(field("endpoints"), endpoint, "one with POST or GET, by which operations are sent")
 			}
@@ -128,7 +119,6 @@ func (c *checker) graphQL(conf *Config) {
 		fill(&g.Introspection, "count")
 		fill(&g.IntrospectionCost, graphql.DefaultIntrospection)
 		fill(&g.Persisted, "refuse")
-		fill(&g.PersistedCost, g.MaxCost)
 		fill(&g.Upgrades, "refuse")
 		fill(&g.Batches, "count")
 		fill(&g.MaxParts, graphql.DefaultParts)
@@ -136,6 +126,9 @@ func (c *checker) graphQL(conf *Config) {
 		fill(&g.ReadTimeout, 10*time.Second)
 		if len(g.SizeArguments) == 0 {
 			g.SizeArguments = graphql.DefaultSizeArguments()
+		}
+		for i, name := range g.SizeArguments {
+			c.text(field(fmt.Sprintf("size_arguments[%d]", i)), name, "the name of an argument, such as first")
 		}
 		for _, name := range slices.Sorted(maps.Keys(g.Costs)) {
 			if cost := g.Costs[name]; !(cost >= 0 && cost <= graphql.MostCost) {
@@ -155,15 +148,16 @@ func (c *checker) graphQL(conf *Config) {
 		c.oneOf(field("introspection"), g.Introspection, "count", "refuse")
 		c.between(field("introspection_cost"), g.IntrospectionCost, 1, graphql.MostCost)
 		c.oneOf(field("persisted"), g.Persisted, "refuse", "count")
-		c.between(field("persisted_cost"), g.PersistedCost, 1, graphql.MostCost)
-		if g.PersistedCost > g.MaxCost {
+		c.between(field("persisted_cost"), cmp.Or(g.PersistedCost, 1), 1, graphql.MostCost)
+		if g.MaxCost >= 1 && g.PersistedCost > g.MaxCost {
 			c.wrong(field("persisted_cost"), fmt.Sprint(g.PersistedCost), fmt.Sprintf("%d or less, which max_cost is",
 				g.MaxCost))
 		}
+		fill(&g.PersistedCost, g.MaxCost) // once it is checked: what is wrong with max_cost is said of that alone
 		c.oneOf(field("upgrades"), g.Upgrades, "refuse", "pass")
 		c.oneOf(field("batches"), g.Batches, "count", "refuse")
 		c.between(field("max_parts"), g.MaxParts, 1, graphql.MostParts)
-		c.between(field("max_bytes"), int64(g.MaxBytes), 64, body.MostBatchBytes)
+		c.size(field("max_bytes"), g.MaxBytes, 64, body.MostBatchBytes)
 		c.duration(field("read_timeout"), g.ReadTimeout, time.Millisecond, 10*time.Minute)
 	}
 	if len(conf.GraphQL) > 0 && !conf.Gateway() {

@@ -11,6 +11,7 @@ func TestGraphQLNamesEveryFault(t *testing.T) {
 graphql:
   - endpoints: [PUT /graphql, POST /v1/graphql, POST /v1/graphql]
     max_cost: -1
+    size_arguments: [first, ""]
     max_depth: 501
     max_breadth: 100001
     max_tokens: -5
@@ -28,6 +29,7 @@ graphql:
     read_timeout: 11m
   - max_cost: 10
     persisted_cost: 11
+  - max_cost: -1
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +40,10 @@ graphql:
 	}
 	for _, want := range []string{
 		`endpoints is "PUT /graphql", want one with POST or GET`,
-		`endpoints is "POST /v1/graphql", want each endpoint once`,
+		`endpoints is "POST /v1/graphql", want each endpoint once: graphql[0].endpoints has it`,
 		`schema is "", want the file of the schema`,
 		`max_cost is "-1", want 1 to 1000000000`,
+		`size_arguments[1] is "", want the name of an argument`,
 		`max_depth is "501", want 1 to 500`,
 		`max_breadth is "100001", want 1 to 100000`,
 		`max_tokens is "-5", want 1 to 100000`,
@@ -56,7 +59,7 @@ graphql:
 		`upgrades is "count", want refuse or pass`,
 		`batches is "pass", want count or refuse`,
 		`max_parts is "1001", want 1 to 1000`,
-		`max_bytes is "1", want 64 to`,
+		`max_bytes is "1B", want 64B to 64MiB`,
 		`read_timeout is "11m0s", want 1ms to 10m0s`,
 	} {
 		if !strings.Contains(err.Error(), "graphql[0]."+want) {
@@ -68,7 +71,7 @@ graphql:
 			t.Errorf("%s is not said of\n%v", want, err)
 		}
 	}
-	for _, right := range []string{"Point", "Query.users"} {
+	for _, right := range []string{"Point", "Query.users", "graphql[2].persisted_cost"} {
 		if strings.Contains(err.Error(), right) {
 			t.Errorf("%s is right, but %v", right, err)
 		}

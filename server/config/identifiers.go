@@ -99,7 +99,7 @@ func (c *checker) identifiers(list []Identifier) {
 		c.oneOf(field("format"), i.Format, "json", "form", "any")
 		c.oneOf(field("unparsable"), i.Unparsable, "strict", "reject")
 		c.oneOf(field("count"), i.Count, "all", "failures")
-		c.between(field("max_bytes"), int64(i.MaxBytes), 64, body.MostBytes)
+		c.size(field("max_bytes"), i.MaxBytes, 64, body.MostBytes)
 		c.between(field("max_depth"), int64(i.MaxDepth), 1, body.MostDepth)
 		c.between(field("max_length"), int64(i.MaxLength), 1, body.MostLength)
 		c.duration(field("read_timeout"), i.ReadTimeout, time.Millisecond, 10*time.Minute)

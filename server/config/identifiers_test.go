@@ -57,7 +57,7 @@ func TestIdentifiersAreChecked(t *testing.T) {
 	for _, want := range []string{
 		`identifiers[0].endpoint is "", want an endpoint`, `identifiers[0].field is "a.b.c.d.e"`,
 		`identifiers[0].format is "xml", want json, form or any`,
-		`identifiers[0].max_bytes is "2097152", want 64 to 1048576`, `identifiers[0].max_depth is "65"`,
+		`identifiers[0].max_bytes is "2MiB", want 64B to 1MiB`, `identifiers[0].max_depth is "65"`,
 		`identifiers[0].max_length is "-1"`,
 		`identifiers[0].read_timeout is "1h0m0s"`, `identifiers[0].unparsable is "ignore", want strict or reject`,
 		`identifiers[0].count is "most"`,

@@ -75,7 +75,6 @@ func (m *LanguageModel) Meter() (*llm.Meter, error) {
 // languageModels checks the list and fills in what its entries leave out; whether the registry has the endpoints is
 // found when it is built.
 func (c *checker) languageModels(list []LanguageModel) {
-	seen := map[string]bool{}
 	for n := range list {
 		m := &list[n]
 		field := func(name string) string { return fmt.Sprintf("language_models[%d].%s", n, name) }
@@ -83,10 +82,7 @@ func (c *checker) languageModels(list []LanguageModel) {
 			c.wrong(field("endpoints"), "", "an endpoint at least, such as POST /v1/chat/completions")
 		}
 		for _, endpoint := range m.Endpoints {
-			if seen[endpoint] {
-				c.wrong(field("endpoints"), endpoint, "each endpoint once")
-			}
-			seen[endpoint] = true
+			c.once(field("endpoints"), endpoint)
 		}
 		fill(&m.Count, "tokens")
 		fill(&m.Estimate, "learned")
@@ -98,7 +94,7 @@ func (c *checker) languageModels(list []LanguageModel) {
 		c.oneOf(field("count"), m.Count, "tokens", "input", "output", "money")
 		c.oneOf(field("estimate"), m.Estimate, "learned", "whole")
 		c.oneOf(field("at_end"), m.AtEnd, "run", "cut")
-		c.between(field("max_bytes"), int64(m.MaxBytes), 64, 64<<20)
+		c.size(field("max_bytes"), m.MaxBytes, 64, 64<<20)
 		c.between(field("max_output"), m.MaxOutput, 1, 1<<40)
 		c.duration(field("read_timeout"), m.ReadTimeout, time.Millisecond, 10*time.Minute)
 		if !(m.Quantile >= 0.5 && m.Quantile <= 0.999) {
@@ -108,7 +104,7 @@ func (c *checker) languageModels(list []LanguageModel) {
 			c.wrong(field("prices"), "",
 				"a price at least, since count is money: {model: \"*\", input: 2.5, output: 10}")
 		}
-		if m.Count != "money" && len(m.Prices) > 0 {
+		if count, ok := Counts[m.Count]; ok && count != llm.Money && len(m.Prices) > 0 {
 			c.wrong(field("count"), m.Count, "money, since prices are set")
 		}
 		c.prices(field("prices"), m.Prices)
@@ -120,8 +116,8 @@ func (c *checker) prices(field string, list []ModelPrice) {
 		if slices.ContainsFunc(list[:n], func(o ModelPrice) bool { return o.Model == p.Model && o.Above == p.Above }) {
 			c.wrong(fmt.Sprintf("%s[%d].model", field, n), p.Model, "each model once for each above")
 		}
-		if err := llm.CheckPrice(llm.Price(p)); err != nil {
-			c.wrong(fmt.Sprintf("%s[%d]", field, n), p.Model, err.Error())
+		for _, err := range llm.CheckPrice(llm.Price(p)) {
+			c.errs = append(c.errs, fmt.Errorf("%s[%d].%w", field, n, err))
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (c *checker) counted(conf *Config, setting string, given map[string]WebSock
 		fill(&s.MaxMessage, 1<<20)
 		c.oneOf(field("send"), s.Send, "messages", "bytes", "none")
 		c.oneOf(field("receive"), s.Receive, "messages", "bytes", "none")
-		c.between(field("bytes_per_token"), int64(s.BytesPerToken), 1, math.MaxInt64)
+		c.size(field("bytes_per_token"), s.BytesPerToken, 1, math.MaxInt64)
 		c.between(field("max_message"), int64(s.MaxMessage), 128, 1<<40)
 		if s.Send == "none" && s.Receive == "none" {
 			c.wrong(field("receive"), "none", "messages or bytes, or send to be so: nothing would count")
