@@ -85,7 +85,9 @@ func (p Plan) checkLimit(want func(ok bool, format string, args ...any)) {
 	want(p.Limit.Requests >= 1 && p.Limit.Requests <= 1e9, "--limit is %d, want 1 to 1000000000", p.Limit.Requests)
 	want(p.Limit.Per >= time.Millisecond && p.Limit.Per <= 31*24*time.Hour,
 		"--per is %v, want 1ms to 744h", p.Limit.Per)
-	want(p.Limit.Burst >= 1 && p.Limit.Burst <= 1e9, "--burst is %d, want 1 to 1000000000", p.Limit.Burst)
+	// The command has the limit for a burst that is not given: what is wrong with it then is said of the limit.
+	want(p.Limit.Burst >= 1 && p.Limit.Burst <= 1e9 || p.Limit.Burst == p.Limit.Requests,
+		"--burst is %d, want 1 to 1000000000", p.Limit.Burst)
 	want(p.Requests >= 1 && p.Requests <= MaxRequests, "--requests is %d, want 1 to %d", p.Requests, MaxRequests)
 	want(p.Rate >= 0.1 && p.Rate <= MaxRate, "--rate is %v, want 0.1 to %d", p.Rate, MaxRate)
 }

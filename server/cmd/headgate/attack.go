@@ -66,11 +66,8 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 				name, value, _ := strings.Cut(line, ":")
 				plan.Header = append(plan.Header, attack.Field{Name: name, Value: strings.TrimSpace(value)})
 			}
-			if err := plan.Check(); err != nil {
-				return usageError{err}
-			}
 			site, err := attack.Find(cmd.Context(), args[0], owned, attack.System)
-			if err != nil {
+			if err := errors.Join(err, plan.Check()); err != nil {
 				return usageError{err}
 			}
 			if asJSON {

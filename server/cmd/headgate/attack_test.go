@@ -129,6 +129,11 @@ func TestAttackRefusesStrangers(t *testing.T) {
 			"--i-own-this-host stranger.invalid"},
 		"a pattern":   {attackArgs("http://stranger.invalid", "--i-own-this-host", "*"), `--i-own-this-host is "*"`},
 		"no endpoint": {[]string{"attack", "http://127.0.0.1:1"}, `--endpoint is ""`},
+		"all of it": {[]string{"attack", "127.0.0.1:1", "--endpoint", "GET v1", "--limit", "-5"},
+			`URL is "127.0.0.1:1", want http://HOST or https://HOST with no path: --endpoint says what is asked for` +
+				"\nheadgate: --endpoint is \"GET v1\", want a method and a path such as \"GET /v1/items/1\"" +
+				"\nheadgate: --limit is -5, want 1 to 1000000000\n"},
+		"a burst of its own": {attackArgs("http://127.0.0.1:1", "--burst", "0"), "--burst is 0, want 1 to"},
 		"too many": {attackArgs("http://127.0.0.1:1", "--requests", "1000000"),
 			"--requests is 1000000, want 1 to 50000"},
 		"a rate and places": {attackArgs("http://127.0.0.1:1", "--at-once", "3"),

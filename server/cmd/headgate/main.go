@@ -133,7 +133,15 @@ func arguments(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || len(args) > high {
 			name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") // the error begins with the program's
-			return usagef("%s takes %s, got %d; see `%s --help`", name, count(low, high), len(args), cmd.CommandPath())
+			_, names, _ := strings.Cut(cmd.Use, " ")
+			names, _, _ = strings.Cut(names, " --")
+			if high == 0 || len(strings.Fields(names)) != high {
+				names = "" // what is said of them is about another way to call it
+			} else {
+				names = " (" + names + ")"
+			}
+			return usagef("%s takes %s%s, got %d; see `%s --help`", name, count(low, high), names, len(args),
+				cmd.CommandPath())
 		}
 		return nil
 	}
@@ -193,8 +201,20 @@ func onlyChildren(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	meant := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if near := append(cmd.SuggestionsFor(args[0]), deeper(cmd, args[0])...); len(near) > 0 {
 		meant = fmt.Sprintf("did you mean %q? ", near[0])
 	}
 	return usagef("unknown command %q for %q; %ssee `%s --help`", args[0], cmd.CommandPath(), meant, cmd.CommandPath())
+}
+
+// deeper is what the children of cmd have under a name: "policy lint", of the program, for lint.
+func deeper(cmd *cobra.Command, name string) (paths []string) {
+	for _, child := range cmd.Commands() {
+		for _, below := range child.Commands() {
+			if below.Name() == name && below.IsAvailableCommand() {
+				paths = append(paths, child.Name()+" "+name)
+			}
+		}
+	}
+	return paths
 }
