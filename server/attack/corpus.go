@@ -423,3 +423,36 @@ func unknown() []Family {
 		}},
 	}
 }
+
+// classClaims say how urgent a request is, or of which tier its caller, in ways that a client can. claim is what the
+// deployment reads the class from in tokens that it has verified; "" is nothing.
+func classClaims(claim string) []Family {
+	classes := []string{"critical", "high", "normal", "low"}
+	text := func(i int) string { return classes[i%len(classes)] }
+	one := func(name, format string) Family {
+		return Family{name, func(r Request, i int) Request {
+			return r.With(Field{name, strings.ReplaceAll(format, "%s", text(i))})
+		}}
+	}
+	list := []Family{
+		one("Priority", "u=0"), // RFC 9218
+		one("Importance", "high"),
+	}
+	for _, name := range []string{"X-Priority", "X-Request-Priority", "X-Class", "X-Headgate-Class", "X-Urgency",
+		"X-Tier", "X-Plan", "X-User-Tier"} {
+		list = append(list, one(name, "%s"))
+	}
+	list = append(list, Family{"priority in the query", func(r Request, i int) Request {
+		return asking(r, "priority", text(i))
+	}})
+	return append(list, Family{"a forged token", func(r Request, i int) Request {
+		said := claims(i)
+		for _, name := range []string{"priority", "class", "tier", "plan", claim} {
+			if name != "" {
+				said[name] = text(i)
+			}
+		}
+		return r.With(Field{"Authorization", "Bearer " + forge(map[string]any{"alg": "none", "typ": "JWT"}, said,
+			func(string) string { return "" })})
+	}})
+}

@@ -23,10 +23,11 @@ import (
 
 func newAttack() *cobra.Command {
 	plan := attack.Plan{Agent: "headgate-attack/" + programVersion() + " (a test of rate limits by their owner)"}
+	var from configFlags
 	var owned, header []string
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "attack URL",
+		Use:   "attack [URL]",
 		Short: "Try to get past the rate limit of a deployment of your own",
 		Long: `Send one endpoint what attackers send to get past its rate limit, whichever
 limiter it has: headers that claim other addresses, other spellings of the path,
@@ -45,6 +46,11 @@ With --at-once in place of --limit it is about how many requests of a client are
 under way at the same moment. Choose an endpoint that takes a fifth of a second or
 more: who is answered sooner cannot be seen beside another.
 
+Without a URL the rules themselves are tried, in virtual time, with the documents
+and the database that serve would read: where classes of requests share a budget
+(priority), what each gets while the others ask for whatever they can get, and
+whether a request can claim a class that is not its own.
+
 Only loopback is attacked, and hosts that you name with --i-own-this-host: other
 people's servers are not yours to try. No redirect is followed, no other host is
 contacted, and the run ends by itself. Whatever is not answered with 429 (or a
@@ -52,13 +58,21 @@ contacted, and the run ends by itself. Whatever is not answered with 429 (or a
 the address; for another spelling, or with a valid credential, only the answer that
 the plain request gets.
 
-Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong usage.`,
+Exit status: 0 the limit held, 1 it was widened, a class was starved, or it could
+not be judged, 2 wrong usage.`,
 		Example: `  headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --per 1s --burst 5
   headgate attack https://staging.example.com --i-own-this-host staging.example.com \
     --endpoint 'GET /v1/items/{id}' --limit 10 --limited-status 503 --json
-  headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --header "X-Api-Key: $KEY"`,
-		Args: arguments(1, 1),
+  headgate attack http://127.0.0.1:8080 --endpoint 'GET /v1/items/1' --limit 5 --header "X-Api-Key: $KEY"
+  headgate attack --config headgate.yaml`,
+		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := attackedEither(cmd.Flags(), &from, len(args) > 0); err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return attackRules(cmd, &from, asJSON)
+			}
 			if err := attackedLimit(cmd.Flags(), &plan); err != nil {
 				return usageError{err}
 			}
@@ -76,6 +90,7 @@ Exit status: 0 the limit held, 1 it was widened or could not be judged, 2 wrong 
 			return attackTable(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), site, plan)
 		},
 	}
+	from.addFlags(cmd, "openapi", "routes", "db", "secret-file", "trusted-proxy", "unknown")
 	flags := cmd.Flags()
 	flags.StringVar(&plan.Endpoint, "endpoint", "",
 		"what is asked for, as 'METHOD /path'; where it holds {name}, other items are asked for too")

@@ -113,15 +113,9 @@ func explainOnline(cmd *cobra.Command, _ *configFlags, by *throughFlags,
 // explainOffline builds the same limiter that serve would, with full buckets.
 func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags,
 	request admin.ExplainRequest) (inspect.Explanation, error) {
-	c, err := from.read(cmd)
+	c, err := from.offline(cmd)
 	if err != nil {
 		return inspect.Explanation{}, err
-	}
-	if c.Upstream == "" && c.Gateway() {
-		c.Upstream = "http://127.0.0.1" // nothing is passed on
-	}
-	if err := c.Complete(); err != nil {
-		return inspect.Explanation{}, usageError{err}
 	}
 	lim, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {

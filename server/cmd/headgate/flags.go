@@ -147,3 +147,18 @@ func (f *configFlags) complete(cmd *cobra.Command) (config.Config, error) {
 	}
 	return c, nil
 }
+
+// offline is complete for those who only look: nothing is passed on, so that no upstream is needed.
+func (f *configFlags) offline(cmd *cobra.Command) (config.Config, error) {
+	c, err := f.read(cmd)
+	if err != nil {
+		return c, err
+	}
+	if c.Upstream == "" && c.Gateway() {
+		c.Upstream = "http://127.0.0.1"
+	}
+	if err := c.Complete(); err != nil {
+		return c, usageError{err}
+	}
+	return c, nil
+}
