@@ -1,7 +1,6 @@
 package charge
 
 import (
-	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
@@ -16,24 +15,25 @@ func (pl *Planner) loweredAt(t *endpoint.Table, m endpoint.Match, now int64) (l 
 }
 
 // lowered is the one of l that a rule goes by; nil for rules that go by none.
-func lowered(l rate.Lowerings, terms *policy.Terms, level policy.Level, reach bucket.Reach) *rate.Lowered {
+func lowered(l rate.Lowerings, terms *policy.Terms, level policy.Level) *rate.Lowered {
 	one := l.Own
-	if Agreed(reach) {
+	if Agreed(terms.Scope) {
 		one = l.Shared
 	}
-	if one == nil || KeepsRate(terms, level, reach) != "" {
+	if one == nil || KeepsRate(terms, level) != "" {
 		return nil
 	}
 	return one
 }
 
-// Agreed says that the buckets of a rule go by what all agree on who share them.
-func Agreed(reach bucket.Reach) bool { return reach.Scope().Shared() }
+// Agreed says that the buckets of a rule of a scope go by what all agree on who share them. It does so where there is
+// nobody else as well, for who decides a log of several again.
+func Agreed(s policy.Scope) bool { return s.Shared() }
 
 // KeepsRate says why the rate of a rule is not lowered where those of its endpoint are; "" if it is.
-func KeepsRate(terms *policy.Terms, level policy.Level, reach bucket.Reach) string {
+func KeepsRate(terms *policy.Terms, level policy.Level) string {
 	return policy.KeepsRate(terms.Concurrent, level.EveryEndpoint(), terms.Shape.Algorithm == rate.TokenBucket,
-		reach.Scope())
+		rate.Scope(terms.Scope))
 }
 
 // MetLowered reports whether a rule whose rate is lowered refused the request: or would be, if those who share its

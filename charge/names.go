@@ -58,7 +58,7 @@ func (pl *Planner) name(p *Plan) {
 		} else if take.Before != terms.Before { // mostly both are nil, and storing a pointer costs more than looking
 			take.Before = terms.Before
 		}
-		if lowered := lowered(p.Lowered, &terms, a.Level, take.Reach); take.Lowered != lowered {
+		if lowered := lowered(p.Lowered, &terms, a.Level); take.Lowered != lowered {
 			take.Lowered = lowered
 		}
 		take.Cost, take.Shadow, take.MaxWait, take.Kept = p.Charges[p.first+i].cost(p.Cost), a.Shadow, 0, 0

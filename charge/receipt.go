@@ -407,7 +407,7 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		if it.moved != 0 {
 			terms.Shape, terms.Since, terms.Before = it.shape, it.moved, nil
 		}
-		at, slower := r.at, lowered(s.lowered, &terms, a.Level, it.reach)
+		at, slower := r.at, lowered(s.lowered, &terms, a.Level)
 		if it.guaranteed { // whose bucket never had another limit, and is never lowered
 			terms.Shape, terms.Since, terms.Before, slower = it.shape, 0, nil, nil
 		}
@@ -445,7 +445,7 @@ func (pl *Planner) correction(r *Receipt, it *item, s *Settlement, inForce []pol
 		}
 		// The store keeps a charge for as long as it takes to drain at the rate of that time. If that was lowered
 		// since, others may owe in its place.
-		if Agreed(it.reach) && bucket.Unspent(it.shape, c.Shape, it.units, it.units, r.at, s.Now) == 0 {
+		if it.reach.Scope().Shared() && bucket.Unspent(it.shape, c.Shape, it.units, it.units, r.at, s.Now) == 0 {
 			c.Units, c.Left = 0, 0
 		}
 		return c, true

@@ -500,10 +500,9 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			a.Allowance, a.Share = allowanceOf(l, &d.Plan, i), shareOf(&d.Plan, i)
 			if x.Adaptive != nil {
 				terms := d.Plan.Set.Terms(c.Rule)
-				reach := d.Plan.Takes[c.Place].Reach
-				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level, reach); {
+				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level); {
 				case a.KeepsRate != "":
-				case !charge.Agreed(reach):
+				case !charge.Agreed(terms.Scope):
 					a.Multiplier = x.Adaptive.Multiplier
 				case x.Adaptive.keepsShared:
 					a.KeepsRate = "the store of shared buckets cannot lower it"
