@@ -13,8 +13,9 @@ import (
 // Endpoint is the multiplier of one endpoint, and what is seen of it. It is safe for concurrent use.
 type Endpoint struct {
 	name   string
-	notify func(Event) // nil for nobody
-	keeps  bool        // as Table.KeepShared
+	notify func(Event)  // nil for nobody
+	keeps  bool         // as Table.KeepShared
+	told   func(Change) // nil for nobody; guarded by mu
 
 	next    atomic.Int64                   // when the window ends at the earliest
 	lowered atomic.Pointer[rate.Lowerings] // nil while the rates are what the rules say, and were for a minute
@@ -99,7 +100,7 @@ func (s *Status) Words() string {
 }
 
 func newEndpoint(name string, s Settings, now int64, in *Table) *Endpoint {
-	e := &Endpoint{name: name, notify: in.Notify, keeps: in.KeepShared, s: s, m: Whole, agreed: Whole}
+	e := &Endpoint{name: name, notify: in.Notify, keeps: in.KeepShared, told: in.Changed, s: s, m: Whole, agreed: Whole}
 	e.beginLocked(now)
 	return e
 }
@@ -109,7 +110,7 @@ func (e *Endpoint) use(s Settings, now int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.s = s
-	e.setLocked(now, max(e.m, s.Floor))
+	e.setLocked(now, now, max(e.m, s.Floor))
 	e.beginLocked(now)
 }
 
@@ -210,7 +211,7 @@ func (e *Endpoint) tell(event Event, told bool) {
 func (e *Endpoint) judgeLocked(now int64) {
 	if len(e.heard) > 0 && (now < e.asof || now-e.asof > fresh) {
 		e.heard = nil
-		e.setLocked(now, e.m)
+		e.setLocked(now, now, e.m)
 	}
 	if now < e.from { // the clock stepped back
 		e.silent = 0
@@ -229,7 +230,7 @@ func (e *Endpoint) judgeLocked(now int64) {
 			}
 			m, o := Judge(e.m, e.s.Floor, w)
 			e.judged, e.silent = v, 0
-			e.endLocked(end, m, o)
+			e.endLocked(now, end, m, o)
 		case now-e.from < patience*length:
 			e.next.Store(min(now+length, e.from+patience*length)) // it goes on
 		default:
@@ -237,14 +238,14 @@ func (e *Endpoint) judgeLocked(now int64) {
 			if e.silent == 0 {
 				e.silent, e.frozen = e.from, e.m
 			}
-			e.endLocked(end, e.returned(end), TooFew)
+			e.endLocked(now, end, e.returned(end), TooFew)
 			if e.m == Whole {
 				e.beginLocked(now) // in whatever else has passed, nothing was seen
 			}
 		}
 	}
 	if e.m == Whole && e.agreed == Whole && now-e.changed >= quiet && e.lowered.Load() != nil {
-		e.lowered.Store(nil)
+		e.applyLocked(Change{Endpoint: e.name, At: now, Over: true})
 	}
 }
 
@@ -255,16 +256,17 @@ func (e *Endpoint) returned(at int64) int {
 	return e.frozen + int(int64(Whole-e.frozen)*gone/((back-patience)*length))
 }
 
-// endLocked ends the window at a time, with m from then on.
-func (e *Endpoint) endLocked(at int64, m int, o Outcome) {
+// endLocked ends, now, the window up to a time, with m from then on.
+func (e *Endpoint) endLocked(now, at int64, m int, o Outcome) {
 	e.last = o
 	e.windows[o]++
 	e.voice = o != TooFew
-	e.setLocked(at, m)
+	e.setLocked(now, at, m)
 	e.beginLocked(at)
 }
 
-func (e *Endpoint) setLocked(at int64, m int) {
+// setLocked has, from now on, m count as of a time.
+func (e *Endpoint) setLocked(now, at int64, m int) {
 	agreed := m
 	if len(e.heard) > 0 {
 		agreed = max(e.agreeLocked(m), e.s.Floor)
@@ -272,18 +274,14 @@ func (e *Endpoint) setLocked(at int64, m int) {
 	if m == e.m && agreed == e.agreed {
 		return
 	}
-	var next rate.Lowerings
-	if before := e.lowered.Load(); before != nil {
-		next = *before
-	}
+	c := Change{Endpoint: e.name, At: now, Since: at}
 	if m != e.m { // else its own buckets may never have been lowered
-		next.Own = next.Own.From(at, m)
+		c.Own = m
 	}
-	if agreed != e.agreed || next.Shared == nil {
-		next.Shared = next.Shared.From(at, agreed)
+	if before := e.lowered.Load(); agreed != e.agreed || before == nil || before.Shared == nil {
+		c.Shared = agreed
 	}
-	e.m, e.agreed, e.changed = m, agreed, at
-	e.lowered.Store(&next)
+	e.applyLocked(c)
 }
 
 // beginLocked begins a window.

@@ -16,6 +16,10 @@ type Table struct {
 	// again. It must be quick: requests wait for it. It is not changed once endpoints are there.
 	Notify func(Event)
 
+	// Changed, if set, is told of each change of what rates are lowered to, in the order in which decisions went by them.
+	// It must be quick, and ask the table for nothing: requests wait for it. It is not changed once endpoints are there.
+	Changed func(Change)
+
 	// KeepShared says that the store of shared buckets cannot lower rates, as CL.THROTTLE cannot: they stay what the
 	// rules say. It is not changed once endpoints are there.
 	KeepShared bool
@@ -46,6 +50,13 @@ func (t *Table) Use(all map[string]Settings, now int64) {
 			e.use(s, now)
 		}
 		next.byName[name] = e
+	}
+	if before != nil {
+		for name, e := range before.byName {
+			if next.byName[name] == nil {
+				e.leave(now)
+			}
+		}
 	}
 	if len(all) == 0 {
 		next = nil

@@ -1,0 +1,98 @@
+package adaptive
+
+import (
+	"maps"
+	"math"
+
+	"github.com/headgate-io/headgate/rate"
+)
+
+// Change is a step of what the rates of an endpoint are lowered to. Whoever knows all of them, and when which decision
+// was made, can make the same decisions again: see Table.Follow.
+type Change struct {
+	Endpoint string
+	At       int64 // since when decisions go by it
+	Since    int64 // since when it counts, for what drains: At or before
+
+	// Own and Shared are the parts that are in force, in 1024ths, for buckets that this process alone takes from and
+	// for those that others take from as well. 0 is no step.
+	Own, Shared int
+
+	// Over says that the rates are what the rules say, as if they had never been lowered.
+	Over bool
+}
+
+// applyLocked takes a step.
+func (e *Endpoint) applyLocked(c Change) {
+	var next rate.Lowerings
+	if before := e.lowered.Load(); before != nil {
+		next = *before
+	}
+	if c.Own > 0 {
+		next.Own, e.m = next.Own.From(c.Since, c.Own), c.Own
+	}
+	if c.Shared > 0 {
+		next.Shared, e.agreed = next.Shared.From(c.Since, c.Shared), c.Shared
+	}
+	if e.lowered.Store(&next); c.Over {
+		e.lowered.Store(nil)
+		e.m, e.agreed = Whole, Whole
+	}
+	e.changed = c.Since
+	if e.told == nil {
+		return
+	}
+	if e.keeps {
+		c.Shared = 0 // nobody goes by it
+	}
+	if c.Own > 0 || c.Shared > 0 || c.Over {
+		e.told(c)
+	}
+}
+
+// leave has the rates lowered no more, at now, as the endpoint is none of the table any more. Requests to it may still
+// be under way.
+func (e *Endpoint) leave(now int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lowered.Load() != nil {
+		e.applyLocked(Change{Endpoint: e.name, At: now, Over: true})
+	}
+	e.told = nil
+}
+
+// MaxFollowed is at how many endpoints a table follows another.
+const MaxFollowed = 1 << 12
+
+// Follow has the rates of an endpoint lowered as another table was told that they are (Changed), in the order in which
+// it was, and whatever is seen here: for who makes the decisions of then again. Of more than MaxFollowed endpoints it
+// follows the first.
+func (t *Table) Follow(c Change) {
+	e := t.Named(c.Endpoint)
+	if e == nil {
+		if e = t.add(c.Endpoint); e == nil {
+			return
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.applyLocked(c)
+}
+
+// add adds an endpoint of which nothing is judged; nil if there are too many.
+func (t *Table) add(name string) *Endpoint {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := &view{byName: map[string]*Endpoint{}}
+	if before := t.view.Load(); before != nil {
+		if len(before.byName) >= MaxFollowed {
+			return nil
+		}
+		next.byName = maps.Clone(before.byName)
+	}
+	e := newEndpoint(name, Settings{}, 0, t)
+	e.next.Store(math.MaxInt64)
+	next.byName[name] = e
+	t.view.Store(next)
+	return e
+}
