@@ -115,7 +115,7 @@ func (d *Daemon) try(ctx context.Context, reveal bool, changes []func(*policy.Do
 		changed := doc
 		changed.Rules = append([]policy.Rule(nil), doc.Rules...)
 		change(&changed)
-		limiter, err := l.rehearse(changed, trial.Clock)
+		limiter, err := l.rehearse(changed, trial.Clock, nil)
 		if err != nil {
 			return nil, nil, err
 		}

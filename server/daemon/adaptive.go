@@ -52,5 +52,12 @@ func (p *parts) adapted(e adaptive.Event) {
 		"to", fmt.Sprintf("%.2f", float64(e.Status.Multiplier)/adaptive.Whole), "because", e.Status.Words())
 }
 
+// lowered hears of each change of what the rates of an endpoint are lowered to.
+func (p *parts) lowered(c adaptive.Change) {
+	if log := p.decisions.get(); log != nil {
+		log.Changed(c)
+	}
+}
+
 // adaptiveStats tell the metrics how the endpoints stand.
 func (p *parts) adaptiveStats() []adaptive.Status { return p.adaptive.Statuses(p.rules.Now()) }

@@ -201,7 +201,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	if p.models, err = newModels(c, l.registry.Table); err != nil {
 		return nil, err
 	}
-	p.adaptive = &adaptive.Table{Notify: p.adapted}
+	p.adaptive = &adaptive.Table{Notify: p.adapted, Changed: p.lowered}
 	p.shared.adapts(p.adaptive)
 	p.adaptive.Use(l.registry.Adaptive, p.rules.Now())
 	stats := func() memory.Stats { return buckets.Stats(p.rules.Now()) }

@@ -155,7 +155,7 @@ func decidedAgain(t *testing.T, conf config.Config, rules []policy.Rule, written
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := daemon.Rehearsal(conf, policy.Document{Rules: rules}, r.Clock)
+	limiter, err := daemon.Rehearsal(conf, policy.Document{Rules: rules}, r.Clock, r.Lowered())
 	if err != nil {
 		t.Fatal(err)
 	}

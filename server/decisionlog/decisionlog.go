@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/anomaly"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
@@ -104,6 +105,19 @@ type Settled struct {
 	Outcome string    `json:"outcome,omitempty"` // forgiven, or none
 }
 
+// Changed is the line of an endpoint whose rates are lowered to another part from then on, or to none any more.
+type Changed struct {
+	Time    time.Time `json:"time"`
+	At      int64     `json:"at"`      // as in Entry, of the decisions that go by it
+	Lowered string    `json:"lowered"` // the template
+
+	// Since is since when what drains does so at that part; 0 says that all is as if it had never been lowered. Of
+	// Multiplier and Agreed, which is the one of buckets that gateways share, those are there that change.
+	Since      int64   `json:"since,omitempty"`
+	Multiplier float64 `json:"multiplier,omitempty"`
+	Agreed     float64 `json:"agreed,omitempty"`
+}
+
 // Skipped is the line that follows a second in which there was no room for all.
 type Skipped struct {
 	Time    time.Time `json:"time"`
@@ -168,6 +182,21 @@ func (l *Log) Settled(id reservation.ID, at int64, a headgate.Answer) {
 		s.Outcome = "forgiven"
 	}
 	l.line(s)
+}
+
+// Changed notes to what part the rates of an endpoint are lowered. It fits adaptive.Table.Changed.
+func (l *Log) Changed(c adaptive.Change) {
+	if !l.place() {
+		return
+	}
+	line := Changed{
+		Time: l.o.Now().UTC(), At: c.At, Lowered: c.Endpoint, Since: c.Since,
+		Multiplier: float64(c.Own) / rate.Whole, Agreed: float64(c.Shared) / rate.Whole,
+	}
+	if c.Over {
+		line.Since, line.Multiplier = 0, 1
+	}
+	l.line(line)
 }
 
 // named is a reservation as it may be written down: who knows its ID can settle it.

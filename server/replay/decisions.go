@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/policy"
 )
 
@@ -22,12 +23,18 @@ type Decided struct {
 	Reason  string // as headgate.Reason writes it
 	Rule    string // that settled it, by title; "" for none
 	Project string // of the caller
-	Cost    int64  // tokens, of all parts together
-	Parts   int64  // requests that it held, 1 at least
-	Missing int64  // requests that were not written down, before this one
+
+	Endpoint string // the template, or UNKNOWN
+
+	Cost    int64 // tokens, of all parts together
+	Parts   int64 // requests that it held, 1 at least
+	Missing int64 // requests that were not written down, before this one
 
 	UnderWay bool // it took more for a request that was served already
-	Lowered  bool // the rate of a rule that it met was lowered, as the API was slow or failed
+	Lowered  int  // to how many 1024ths the rate of a rule that it met was, as the API was slow or failed; 0 is not
+
+	// Change, in a line of its own, is to what the rates of an endpoint are lowered from then on; nil in others.
+	Change *adaptive.Change
 
 	// CallerClass is how urgent its callers' tiers and claims made it, which are not in the log; policy.Unclassed for
 	// nothing.
@@ -66,6 +73,7 @@ func inDecisions() func(line string, e *Entry) error {
 	requests, reserved, settles := o.first("requests"), o.first("reservation"), o.first("settled")
 	actual, status, outcome := o.first("actual"), o.first("status"), o.first("outcome")
 	callerClass, multiplier := o.first("caller_class"), o.first("multiplier")
+	lowers, since, agreed := o.first("lowered"), o.first("since"), o.first("agreed")
 	return func(line string, e *Entry) error {
 		if err := o.read(line); err != nil {
 			return err
@@ -83,7 +91,8 @@ func inDecisions() func(line string, e *Entry) error {
 		verdict, ok := decision()
 		d := e.Decided
 		d.Settles = text(settles)
-		if !ok && d.Settles == "" {
+		template, changes := lowers()
+		if !ok && d.Settles == "" && !changes {
 			return errors.New("it is no decision of Headgate")
 		}
 		var err error
@@ -96,6 +105,9 @@ func inDecisions() func(line string, e *Entry) error {
 			d.Answer.Forgiven = text(outcome) == "forgiven"
 			return nil
 		}
+		if changes {
+			return d.change(e.At, template, text(since), text(multiplier), text(agreed))
+		}
 		d.Reserved = text(reserved)
 		d.Allowed, d.Reason, d.Rule, d.Project = verdict == "allowed", text(reason), text(rule), text(project)
 		d.Cost, _ = strconv.ParseInt(text(cost), 10, 64)
@@ -103,13 +115,16 @@ func inDecisions() func(line string, e *Entry) error {
 		d.Parts, _ = strconv.ParseInt(many, 10, 64)
 		d.Parts, d.UnderWay = max(1, d.Parts), said && many == "0"
 		d.CallerClass, _ = policy.ParseClass(text(callerClass))
-		_, d.Lowered = multiplier()
+		if d.Lowered, err = part("multiplier", text(multiplier)); err != nil {
+			return err
+		}
 		if part, err := strconv.ParseFloat(text(sampled), 64); err == nil && part > 1 && part < 1e9 {
 			d.Missing = int64(math.Round(part)) - 1
 		}
 		if !slices.Contains(byLimits, d.Reason) {
 			return nil
 		}
+		d.Endpoint = text(place)
 		e.Method, e.Target = asked(text(place))
 		address := text(from)
 		if text(kind) == "address" {
@@ -120,6 +135,32 @@ func inDecisions() func(line string, e *Entry) error {
 		e.Client, err = standIn(address)
 		return err
 	}
+}
+
+// change reads the line of an endpoint whose rates are lowered to another part.
+func (d *Decided) change(at int64, endpoint, since, multiplier, agreed string) error {
+	c := &adaptive.Change{Endpoint: strings.Clone(endpoint), At: at, Since: at, Over: since == ""}
+	var errs [3]error
+	if since != "" {
+		if c.Since, errs[0] = strconv.ParseInt(since, 10, 64); errs[0] != nil {
+			errs[0] = fmt.Errorf("since is %q, want nanoseconds since 1970", since)
+		}
+		c.Own, errs[1] = part("multiplier", multiplier)
+		c.Shared, errs[2] = part("agreed", agreed)
+	}
+	d.Change = c
+	return errors.Join(errs[:]...)
+}
+
+// part reads a part of a rate, in 1024ths; 0 is none.
+func part(name, text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil && f > 0 && f <= 1 {
+		return max(1, int(math.Round(f*adaptive.Whole))), nil
+	}
+	return 0, fmt.Errorf("%s is %q, want above 0 and at most 1", name, text)
 }
 
 // asked is a request for an endpoint.

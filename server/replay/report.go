@@ -27,8 +27,8 @@ type Report struct {
 	Missing int64            `json:"missing,omitempty"`
 
 	// Lowered counts those of a decision log that met a rule whose rate was lowered then, as the API
-	// was slow or failed. Here it is what the rule says: what the API had done under other rules
-	// nobody knows.
+	// was slow or failed. It is lowered as much here: what the API had done under other rules nobody
+	// knows.
 	Lowered int64 `json:"lowered,omitempty"`
 
 	// Faults are why lines could not be read, the first ones; Unread counts all.

@@ -191,7 +191,7 @@ func readLog(cmd *cobra.Command, r *replay.Replay, name string) error {
 func (f *replayFlags) sides(cmd *cobra.Command, from *configFlags, c config.Config,
 	r *replay.Replay) (sides []replay.Rules, err error) {
 	add := func(name string, doc policy.Document) error {
-		limiter, err := daemon.Rehearsal(c, doc, r.Clock)
+		limiter, err := daemon.Rehearsal(c, doc, r.Clock, r.Lowered())
 		sides = append(sides, replay.Rules{Name: name, Limiter: limiter})
 		return err
 	}
@@ -254,8 +254,7 @@ func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
 		fmt.Fprintf(w, "missing   %d that were not written down, so that less is denied here than was\n", r.Missing)
 	}
 	if r.Lowered > 0 {
-		fmt.Fprintf(w, "lowered   %d met a rate that was lowered then, and is not here, so that less is denied\n",
-			r.Lowered)
+		fmt.Fprintf(w, "lowered   %d met a rate that was lowered then, and is here\n", r.Lowered)
 	}
 	for _, s := range r.Sides {
 		fmt.Fprintf(w, "\n%s\n", plain(s.Name))

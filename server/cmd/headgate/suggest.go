@@ -109,7 +109,7 @@ func (f *suggestFlags) run(cmd *cobra.Command, c config.Config, logs []string) e
 	c.Unknown = "limit"
 	c.FillPaths()
 	second, err := f.logs.read(cmd, logs, func(r *replay.Replay) error {
-		limiter, err := daemon.Rehearsal(c, doc, r.Clock)
+		limiter, err := daemon.Rehearsal(c, doc, r.Clock, nil)
 		r.Use(replay.Rules{Name: "suggested", Limiter: limiter})
 		return err
 	})

@@ -1,0 +1,194 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/rate"
+	"github.com/headgate-io/headgate/reservation"
+	"github.com/headgate-io/headgate/server/decisionlog"
+)
+
+// TestDecisionsOfLoweredRatesAreTheSame: what was decided while rates were lowered and raised, by what one gateway saw
+// and by what several agreed on, is decided again as it was from the log of it. So are the waits that callers are told
+// of, to the nanosecond.
+func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
+	denied, lowered := int64(0), int64(0)
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 41))
+		rules := []policy.Rule{
+			{Endpoint: policy.Default, Limit: 2 + rng.Int64N(9), Per: time.Minute, Burst: 1 + rng.Int64N(5)},
+			{Endpoint: "GET /b/{id}", Limit: 1 + rng.Int64N(5), Per: 10 * time.Second, Scope: policy.Strict},
+			{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 60, Per: time.Minute},
+			{Endpoint: "POST /b", Limit: 20, Per: time.Minute, Scope: policy.Gossip},
+		}
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		clock := func() time.Time { return now }
+		var out bytes.Buffer
+		log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: func(p *identity.Principal) string {
+			return fmt.Sprintf("%x00000000", p.Prefix.Addr().As4())
+		}, PerSecond: 100_000, Admitted: 1, Now: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var then, again []string
+		said := func(all *[]string, also func(*headgate.Request, *headgate.Decision)) func(*headgate.Request,
+			*headgate.Decision) {
+			return func(r *headgate.Request, d *headgate.Decision) {
+				binding, _ := d.Binding()
+				*all = append(*all, fmt.Sprint(d.Template(), d.Allowed, d.RetryAfter, binding.Lowered,
+					binding.Outcome.Remaining))
+				also(r, d)
+			}
+		}
+		table := &adaptive.Table{Changed: log.Changed, KeepShared: seed%5 == 0}
+		of := map[string]adaptive.Settings{}
+		for _, at := range []string{"GET /a", "GET /b/{id}", "POST /b"} {
+			of[at] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 10}
+		}
+		table.Use(of, now.UnixNano())
+		recorded := lowering(t, clock, rules, said(&then, log.Observe), table, log.Settled)
+		slow := false
+		for range 1000 {
+			now = now.Add(time.Duration(rng.Int64N(int64(2 * time.Second))))
+			switch rng.IntN(100) {
+			case 0, 1, 2:
+				now = now.Add(time.Duration(rng.Int64N(int64(200 * time.Second)))) // nobody comes, and is forgotten
+			case 3, 4, 5:
+				slow = !slow
+			case 6:
+				delete(of, "GET /a")
+				table.Use(of, now.UnixNano())
+			case 7:
+				of["GET /a"] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 5}
+				table.Use(of, now.UnixNano())
+			case 8, 9, 10, 11:
+				table.Hear(now.UnixNano(), [][]byte{another(rng, table.Tell(now.UnixNano()))})
+			}
+			if rng.IntN(3) == 0 { // what others ask for, and how the API is
+				for name := range of {
+					for caller := range uint64(60) {
+						took := time.Duration(rng.Int64N(int64(time.Second / 2)))
+						if slow {
+							took += 2 * time.Second
+						}
+						table.Named(name).Sent(now.UnixNano(), caller)
+						table.Named(name).Answered(now.UnixNano(), caller, took, false)
+					}
+				}
+			}
+			asked := [][2]string{{"GET", "/a"}, {"GET", "/b/1"}, {"POST", "/b"}, {"GET", "/c"}}[rng.IntN(4)]
+			request := headgate.Request{
+				Method: asked[0], Target: asked[1], Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(3))}),
+			}
+			if rng.IntN(4) > 0 {
+				recorded.Check(t.Context(), request)
+				continue
+			}
+			request.Cost = 1 + rng.Int64N(3)
+			made, d := recorded.Reserve(t.Context(), request, time.Hour)
+			if now = now.Add(time.Duration(rng.Int64N(int64(3 * time.Second)))); d.Allowed {
+				_, _ = recorded.SettleAnswer(t.Context(), made.ID, headgate.Answer{Actual: rng.Int64N(4)})
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		log.Run(ctx)
+		r, err := New("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nobody := func(*headgate.Request, *headgate.Decision) {}
+		r.Use(Rules{"the same", lowering(t, r.Clock, rules, said(&again, nobody), r.Lowered(), nil)})
+		if err := r.Read(t.Context(), "log", strings.NewReader(out.String())); err != nil {
+			t.Fatal(err)
+		}
+		for i := range then {
+			if i >= len(again) || then[i] != again[i] {
+				t.Fatalf("seed %d: decision %d of %d was %s, and of %d is %s", seed, i, len(then), then[i], len(again),
+					again[min(i, len(again)-1)])
+			}
+		}
+		report := r.Report()
+		denied, lowered = denied+report.Sides[0].Denied, lowered+report.Lowered
+	}
+	if denied < 1000 || lowered < 1000 {
+		t.Errorf("%d were denied, %d met a lowered rate: that shows little", denied, lowered)
+	}
+}
+
+// another is what another gateway might say in the place of this one.
+func another(rng *rand.Rand, told []byte) []byte {
+	told = bytes.Clone(told)
+	for at := 1; at+10 <= len(told); at += 10 {
+		binary.BigEndian.PutUint16(told[at+8:], uint16(1+rng.IntN(rate.Whole)))
+	}
+	return told
+}
+
+func lowering(t testing.TB, clock func() time.Time, rules []policy.Rule,
+	observe func(*headgate.Request, *headgate.Decision), table *adaptive.Table,
+	settled func(reservation.ID, int64, headgate.Answer)) *headgate.Limiter {
+	return limiterWith(t, clock, rules, observe, func(o *headgate.Options) { o.Adaptive, o.Settled = table, settled })
+}
+
+// TestLinesOfALoweredRate: a log that has no line of its own of that, as it begins later or had no room, still has what
+// decisions met.
+func TestLinesOfALoweredRate(t *testing.T) {
+	var log strings.Builder
+	for n, verdict := range []string{"allowed", "allowed", "denied", "denied", "denied", "allowed"} {
+		reason := map[string]string{"allowed": "within_limits", "denied": "over_limit"}[verdict]
+		fmt.Fprintf(&log, `{"at":%d,"decision":%q,"reason":%q,"rule":"default","endpoint":"GET /a","caller":`+
+			`"5e5e5e5e5e5e5e5e","kind":"address","cost":1,"multiplier":0.25}`+"\n", int64(n+1)*int64(time.Second),
+			verdict, reason)
+	}
+	rules := []policy.Rule{{Endpoint: policy.Default, Limit: 1, Burst: 1}}
+	got := replayed(t, log.String(), rules)
+	side := got.Sides[0]
+	if got.Lowered != 6 || got.Requests != 6 || side.Denied != 4 {
+		t.Errorf("%+v, side %+v", got, side)
+	}
+}
+
+// TestLinesOfLoweredRatesThatCannotBeRead: they say which member, and what would be right.
+func TestLinesOfLoweredRatesThatCannotBeRead(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"at":1,"lowered":"GET /a","since":"x","multiplier":0.5}`: `since is "x"`,
+		`{"at":1,"lowered":"GET /a","since":1,"multiplier":1.5}`:   `multiplier is "1.5", want above 0 and at most 1`,
+		`{"at":1,"lowered":"GET /a","since":1,"agreed":-1}`:        `agreed is "-1"`,
+	} {
+		r, _ := New("decisions", nil)
+		r.Use()
+		if err := r.Read(t.Context(), "log", strings.NewReader(line+"\n")); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+// TestAFloodOfEndpointsIsFollowedToABound: a log that somebody made up takes no more memory than a long one.
+func TestAFloodOfEndpointsIsFollowedToABound(t *testing.T) {
+	var log strings.Builder
+	for n := range adaptive.MaxFollowed + 10 {
+		fmt.Fprintf(&log, `{"at":%d,"lowered":"GET /%d","since":1,"multiplier":0.5}`+"\n", n+1, n)
+	}
+	r, _ := New("decisions", nil)
+	r.Use()
+	if err := r.Read(t.Context(), "log", strings.NewReader(log.String())); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Lowered().Statuses(1)); n != adaptive.MaxFollowed {
+		t.Errorf("%d endpoints, want %d", n, adaptive.MaxFollowed)
+	}
+}
