@@ -47,7 +47,8 @@ func CheckPrice(p Price) (errs []error) {
 		v    *float64
 	}{{"input", &p.Input}, {"cached", p.Cached}, {"output", &p.Output}} {
 		if v := field.v; v != nil && !(*v >= 0 && *v <= dearest) {
-			errs = append(errs, fmt.Errorf("%s is %v, want 0 to %d for a million tokens", field.name, *v, int64(dearest)))
+			errs = append(errs, fmt.Errorf("%s is %v, want 0 to %d for a million tokens", field.name, *v,
+				int64(dearest)))
 		}
 	}
 	if p.Model == "" || strings.Contains(strings.TrimSuffix(p.Model, "*"), "*") {
