@@ -290,8 +290,11 @@ func (s *Source) refresh(ctx context.Context) error {
 		s.failures.Add(1)
 		// once, not with every attempt
 		if before := s.lastErr.Swap(&err); before == nil || (*before).Error() != err.Error() {
-			s.options.Log.Warn("the keys of "+s.options.Of+" could not be read; the last good ones stay in force",
-				"error", err, "keys", s.inForce())
+			inForce, what := s.inForce(), "the last good ones stay in force"
+			if inForce == 0 {
+				what = "none are in force"
+			}
+			s.options.Log.Warn("the keys of "+s.options.Of+" could not be read; "+what, "error", err, "keys", inForce)
 		}
 		return err
 	default:

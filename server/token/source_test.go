@@ -421,6 +421,31 @@ func TestRunFollowsTheIssuer(t *testing.T) {
 	})
 }
 
+// TestLogSaysWhetherKeysAreInForce: at a first fetch that fails there are no last good ones.
+func TestLogSaysWhetherKeysAreInForce(t *testing.T) {
+	server := &issuer{answer: http.NotFound}
+	at := httptest.NewServer(server)
+	defer at.Close()
+	var log bytes.Buffer
+	s, err := token.NewSource(token.SourceOptions{JWKSURL: at.URL, Of: "the agent a", Algorithms: []string{"RS256"},
+		Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Start(t.Context())
+	if !strings.Contains(log.String(), "the keys of the agent a could not be read; none are in force") {
+		t.Errorf("the log says\n%s\nwant that there are no keys", &log)
+	}
+	log.Reset()
+	server.set(serves(oneKey))
+	_ = s.Start(t.Context())
+	server.set(http.NotFound)
+	_ = s.Start(t.Context())
+	if !strings.Contains(log.String(), "could not be read; the last good ones stay in force") {
+		t.Errorf("the log says\n%s\nwant that the last good keys are in force", &log)
+	}
+}
+
 func TestKeysInFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
