@@ -37,6 +37,9 @@ func everything(t *testing.T) (*Daemon, *http.Client) {
 	store := redistest.StartOnPort(t)
 	ours := newAuthority(t, "ours")
 	d, _ := tlsGateway(t, ours, nil, "none", func(c *config.Config) {
+		c.Origins, c.SignedAgents.Private = []string{"https://api.example"}, true
+		c.SignedAgents.Directories = []config.AgentDirectory{{Origin: "http://127.0.0.1:9"}}
+		c.Batches = []config.Batch{{Endpoint: "GET /x"}}
 		c.Store.Redis, c.Store.Deadline = []string{store.Address()}, config.Default().Store.Deadline
 		c.StateFile = filepath.Join(dir, "buckets.state")
 		c.DecisionLog.File = filepath.Join(dir, "decisions.log")
