@@ -98,10 +98,15 @@ func (c *Crowding) addLocking(s *Store, sh *shard, now int64) {
 	sh.mu.Lock()
 	s.tracesLocked(sh, now).catchUp()
 	k.tidy(now)
-	last, latest := k.last, k.lanes.latest
+	last, latest := k.last, k.latest
 	sh.mu.Unlock()
 	if last <= now {
 		return
+	}
+	// Times are kept in units, rounded up, but none is read that lies further ahead than the latest that was written.
+	var most [classes]int64
+	for lane := range class(classes) {
+		most[lane] = ahead(latest[lane], now, lane)
 	}
 	spilled := 0 // lines that entries in debt were spilled from
 	for from := 0; from < len(k.ledger); from += step {
@@ -113,7 +118,7 @@ func (c *Crowding) addLocking(s *Store, sh *shard, now int64) {
 			}
 			for _, e := range &k.ledger[i].entries {
 				if e != 0 {
-					c.entries[e.kind()].add(e.ahead(clock))
+					c.entries[e.kind()].add(min(e.ahead(clock), most[e.kind().class()]))
 				}
 			}
 		}
@@ -126,13 +131,22 @@ func (c *Crowding) addLocking(s *Store, sh *shard, now int64) {
 	both *= both
 	for lane := range class(classes) {
 		if latest[lane] > now {
-			c.addLane(sh, lane, both/float64(len(s.shards)), now)
+			c.addLane(sh, lane, both/float64(len(s.shards)), now, most[lane])
 		}
 	}
 }
 
-// addLane adds the chances of a lane to those of the others, with a weight.
-func (c *Crowding) addLane(sh *shard, lane class, weight float64, now int64) {
+// ahead is how far a time lies after now, in units of a class, rounded up; 0 if it does not.
+func ahead(at, now int64, c class) int64 {
+	if at <= now {
+		return 0
+	}
+	unit := unitNS << (3 * c)
+	return (at-now-1)/unit + 1
+}
+
+// addLane adds the chances of a lane to those of the others, with a weight. Nothing is read further ahead than most.
+func (c *Crowding) addLane(sh *shard, lane class, weight float64, now, most int64) {
 	k := &sh.traces.lanes
 	unit := unitNS << (3 * lane)
 	var all [steps + 2]float64
@@ -145,7 +159,7 @@ func (c *Crowding) addLane(sh *shard, lane class, weight float64, now int64) {
 		ms := now/perMS - k.base
 		for _, since := range k.row(lane, row) {
 			if ahead := int64(since) - ms; since != 0 && ahead > 0 {
-				cells.add((ahead*perMS + unit - 1) / unit)
+				cells.add(min((ahead*perMS+unit-1)/unit, most))
 			}
 		}
 		sh.mu.Unlock()

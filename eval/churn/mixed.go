@@ -104,7 +104,7 @@ func (c crowd) run(slots int, over float64, newcomers int) (mixedOutcome, error)
 	}
 	total, due := int64(0), make([]float64, len(mixed))
 	var waiting []event
-	const step, sampled = 20 * time.Millisecond, 2 * time.Second
+	const step, sampled = 20 * time.Millisecond, time.Second
 	for at := time.Duration(0); at < warm+during; at += step {
 		now := start + int64(at)
 		for i := range mixed {
@@ -136,7 +136,7 @@ func (c crowd) run(slots int, over float64, newcomers int) (mixedOutcome, error)
 		if at < warm {
 			continue
 		}
-		if at%sampled == 0 {
+		if at%sampled == sampled/2 {
 			stats := store.Stats(now + int64(step)) // as late as newcomers come
 			for i, shape := range shapes {
 				o.estimated[i] += stats.Crowding.FalseDenials(shape) / float64(during/sampled)
