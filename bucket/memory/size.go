@@ -67,7 +67,9 @@ type plan struct {
 	logSets int // in each shard, once it has logs
 }
 
-// What is remembered of evicted buckets takes 16 bytes for each of Options.SketchWidth.
+// What is remembered of evicted buckets takes 16 bytes for each of Options.SketchWidth, of which there are by default
+// five for eight buckets: the ledger then holds the traces of twice as many buckets as the table has slots. Half would
+// be too few for a table that is over-subscribed 2.5 times within seconds.
 const (
 	ledgerBytes = 14
 	laneBytes   = 2
@@ -80,7 +82,7 @@ func (o *Options) plan(buckets int) plan {
 	p := plan{options: *o}
 	p.options.MaxBuckets = buckets
 	if o.SketchWidth == 0 {
-		p.options.SketchWidth = buckets
+		p.options.SketchWidth = max(buckets/8*5, 1)
 	}
 	if o.MaxShapes == 0 {
 		p.options.MaxShapes = min(max(buckets/64, 64), 1<<17)

@@ -20,7 +20,7 @@
 // Traces are kept apart by how long the buckets of a limit take to fill, so that those of slow
 // limits mean nothing to quick ones (traces). Most lie in a ledger of small entries; what finds no
 // room there goes into a sketch. One trace in some thousand is taken for that of another key, until
-// there are about four times as many buckets in debt as slots. Who is denied for it is parked: the
+// there are nearly three times as many buckets in debt as slots. Who is denied for it is parked: the
 // bucket then lies in the table, and drains.
 //
 // A rule that becomes slower has buckets that would be full at the old rate, and are not at the new
@@ -44,12 +44,12 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// Options configures a Store. The zero value is a table of a million buckets in about 52 MB.
+// Options configures a Store. The zero value is a table of a million buckets in about 46 MB.
 type Options struct {
 	// MaxBuckets is how many buckets the table holds, rounded up to a whole number of sets of 8.
 	// Default 1<<20, at most 1<<30. Give it a quarter more than the buckets that are in debt at the
 	// same time: too few and new keys begin with debt that is not theirs (never the other way
-	// round), too many and memory lies idle, 50 bytes a bucket with the defaults.
+	// round), too many and memory lies idle, 44 bytes a bucket with the defaults.
 	MaxBuckets int
 
 	// MaxBytes says the same in bytes: the table is as large as fits. At least MinBytes; give one
@@ -57,8 +57,9 @@ type Options struct {
 	MaxBytes int64
 
 	// SketchWidth is for how many slots there is room for traces of evicted buckets, 16 bytes each:
-	// about 3.3 traces. Default MaxBuckets. A quarter of that suffices for a table that is never
-	// over-subscribed.
+	// about 3.3 traces. Default five eighths of MaxBuckets, which is enough for 2.75 times as many
+	// buckets in debt as slots; MaxBuckets is enough for four times, and a quarter, which suffices
+	// for a table that is never over-subscribed, for 1.75 times.
 	SketchWidth int
 
 	// MaxShapes is how many different shapes the buckets of the table may have at once. Default a

@@ -163,8 +163,12 @@ func TestMemoryIsBounded(t *testing.T) {
 		if got := float64(after.TotalAlloc-before.TotalAlloc) / float64(stats.Capacity); got > 64 {
 			t.Errorf("MaxBuckets %d: %.1f bytes a slot, want at most 64", size, got)
 		}
-		if got := float64(stats.Bytes) / float64(stats.Capacity); got > 64 || got < 48 {
-			t.Errorf("MaxBuckets %d: Stats says %.1f bytes a slot", size, got)
+		most := 64.0 // where there are many processors, what belongs to a shard weighs in a small table
+		if size == 1<<20 {
+			most = 44.8 // 56 a bucket in debt, where four of five are
+		}
+		if got := float64(stats.Bytes) / float64(stats.Capacity); got > most || got < 40 {
+			t.Errorf("MaxBuckets %d: Stats says %.1f bytes a slot, want 40 to %.1f", size, got, most)
 		}
 	}
 }

@@ -184,9 +184,15 @@ func (k *traces) write(p pair, of kind, fullAt, now int64) {
 	k.enter(p, entry(p.fingerprint)<<(timeBits+kindBits)|entry(of)<<timeBits|entry(at)&(1<<timeBits-1), clock)
 }
 
+// otherKind is that in full lines an entry of another kind gives way if the new one's time lies more than 256 times as
+// far ahead. Among those of one kind the earliest does, for which few newcomers would be denied. If the earliest of all
+// gave way, those of quick limits would be spilled whenever somebody crowds the table with buckets of a slow one. If
+// those of one kind alone did, quick limits, which come most often, would keep slow ones out.
+const otherKind = 8
+
 // enter raises the entry that there is of the same fingerprint and kind, or else puts a new one
-// where there is room for it: in the line of its two that has more. If none has any, the earliest
-// of both lines, or the new one itself if that is earlier, is spilled.
+// where there is room for it: in the line of its two that has more. If none has any, the earliest of both lines is
+// spilled, see otherKind, or the new one itself if that is earlier and another of its kind is there.
 func (k *traces) enter(p pair, own entry, clock int64) {
 	a, b := &k.ledger[p.a], &k.ledger[p.b]
 	inA, in := k.look(a, own, clock)
@@ -211,7 +217,7 @@ func (k *traces) enter(p pair, own entry, clock int64) {
 	if inB.left < left {
 		at, victim, left = p.b, &b.entries[inB.first], inB.left
 	}
-	if own.left(clock) <= left {
+	if (inA.kin || inB.kin) && own.left(clock) <= left {
 		k.spill(p, own.kind(), own.at(clock))
 		return
 	}
@@ -229,11 +235,12 @@ func (e *entry) raise(other entry, clock int64) {
 // left is a measure of how far an entry's time lies ahead, whatever its class.
 func (e entry) left(clock int64) int64 { return e.ahead(clock) << (3 * e.kind().class()) }
 
-// space is how many entries of a line are needed, a place that is not, or -1, and of those that are
-// needed the earliest, and how far that is.
+// space is how many entries of a line are needed, a place that is not, or -1, whether any is of the new one's kind, and
+// of those that are needed the one to give way first, and how far ahead that is, see otherKind.
 type space struct {
 	needed, room, first int
 	left                int64
+	kin                 bool
 }
 
 // look finds the entry of a line that has the fingerprint and kind of own, or else what space there is.
@@ -242,7 +249,7 @@ func (k *traces) look(ln *line, own entry, clock int64) (space, *entry) {
 	// Most entries of a crowded table are of one kind. For those the clock is shifted once.
 	shift := 3 * uint(own.kind().class()) % 32
 	since := entry(clock >> shift)
-	room, needed, first := -1, perLine, int64(math.MaxInt64)
+	room, needed, first, kin := -1, perLine, int64(math.MaxInt64), false
 	for i := range ln.entries {
 		e := ln.entries[i]
 		differs, left := (e^own)>>timeBits, int64(0)
@@ -250,9 +257,9 @@ func (k *traces) look(ln *line, own entry, clock int64) (space, *entry) {
 		case differs == 0:
 			return space{}, &ln.entries[i]
 		case differs&(kinds-1) == 0:
-			left = int64(int32(e-since)<<(32-timeBits)>>(32-timeBits)) << shift
+			left, kin = int64(int32(e-since)<<(32-timeBits)>>(32-timeBits))<<shift, true
 		default:
-			left = e.left(clock)
+			left = e.left(clock) << otherKind
 		}
 		if e == 0 || left <= 0 && k.droppable(e, clock) && k.passed(e, clock) {
 			room = i
@@ -261,7 +268,8 @@ func (k *traces) look(ln *line, own entry, clock int64) (space, *entry) {
 		}
 		first = min(first, left<<indexBits|int64(i)) // both in one word, so that it needs no branch
 	}
-	return space{needed: needed, room: room, first: int(first & (1<<indexBits - 1)), left: first >> indexBits}, nil
+	return space{needed: needed, room: room, first: int(first & (1<<indexBits - 1)), left: first >> indexBits,
+		kin: kin}, nil
 }
 
 // passed says whether an entry's time has passed by the time of the operation, which may lie before
