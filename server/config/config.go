@@ -167,7 +167,7 @@ type Config struct {
 	// its limit, 100 or more. Default 100.
 	BurstPercent int64 `yaml:"burst_percent"`
 
-	// MaxBuckets bounds the bucket table, at about 50 bytes each. Default
+	// MaxBuckets bounds the bucket table, at about 44 bytes each. Default
 	// 1048576.
 	MaxBuckets int `yaml:"max_buckets"`
 

@@ -91,7 +91,7 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 		list(func(c *config.Config) *[]string { return &c.TrustedProxies },
 			"network whose forwarding header is believed, such as 10.0.0.0/8")
 	case "max-buckets":
-		flags.IntVar(&g.MaxBuckets, name, d.MaxBuckets, "buckets that the table holds, at about 50 bytes each")
+		flags.IntVar(&g.MaxBuckets, name, d.MaxBuckets, "buckets that the table holds, at about 44 bytes each")
 		f.apply[name] = func(to, from *config.Config) { to.MaxBuckets = from.MaxBuckets }
 	case "max-wait":
 		flags.DurationVar(&g.MaxWait, name, d.MaxWait,
