@@ -5,6 +5,7 @@ package httplimit
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"math"
 	"net/http"
 	"net/netip"
@@ -130,6 +131,10 @@ type Options struct {
 // is to choose, headgate.New and Handler take.
 func New(next http.Handler, rules ...string) (http.Handler, error) {
 	lim, err := headgate.New(headgate.Options{Rules: rules})
+	if next == nil {
+		// What http.ListenAndServe takes for DefaultServeMux would be a panic at the first request here.
+		err = errors.Join(errors.New("next is nil, want the handler to limit, such as http.DefaultServeMux"), err)
+	}
 	if err != nil {
 		return nil, err
 	}

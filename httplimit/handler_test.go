@@ -404,3 +404,16 @@ func BenchmarkHandler(b *testing.B) {
 		})
 	}
 }
+
+// TestNewWantsAHandler: nil is said at the start, with whatever is wrong with the rules.
+func TestNewWantsAHandler(t *testing.T) {
+	_, err := httplimit.New(nil, "default 1")
+	for _, want := range []string{"next is nil, want the handler to limit", `Rules[0]`, `limit is "1"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New says %v, want %s", err, want)
+		}
+	}
+	if _, err := httplimit.New(nil, "default 1/s"); err == nil {
+		t.Error("New takes nil for a handler")
+	}
+}
