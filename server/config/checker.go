@@ -42,6 +42,9 @@ func (c *checker) address(field, value string) {
 		c.wrong(field, value, "HOST:PORT such as 127.0.0.1:8080")
 		return
 	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		c.wrong(field, value, "a port from 0 to 65535 behind the host")
+	}
 	if host == "" {
 		c.wrong(field, value, "a host before the port; 0.0.0.0 to listen on every address")
 	}

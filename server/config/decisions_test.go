@@ -56,6 +56,8 @@ func TestDecisions(t *testing.T) {
 			`decisions.listen is "127.0.0.1:8080", want another address than listen`},
 		"the admin's": {func(c *c) { c.Decisions.Listen = c.Admin },
 			`decisions.listen is "127.0.0.1:8081", want another address than admin`},
+		"a port that there is not": {func(c *c) { c.Listen = "127.0.0.1:65536" },
+			`listen is "127.0.0.1:65536", want a port from 0 to 65535 behind the host`},
 		"no port": {func(c *c) { c.Decisions.Listen = "127.0.0.1" },
 			`decisions.listen is "127.0.0.1", want HOST:PORT such as 127.0.0.1:8080`},
 		"nobody may ask": {func(c *c) { c.Decisions.Listen, c.Decisions.From = "127.0.0.1:8082", nil },
