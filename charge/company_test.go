@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,8 +46,36 @@ type company struct {
 	back     atomic.Int64 // nanoseconds by which the clock is behind
 	held     []holding
 	seen     map[string]int
-	slots    bool // callers have times of their own, which are told as of when they were last refused
-	requests bool // a rule counts requests, and one that is settled was one, whatever it cost
+	agents   agents
+	blocked  string // an agent; "" for none
+	relimits bool   // limits change
+	slots    bool   // callers have times of their own, which are told as of when they were last refused
+	requests bool   // a rule counts requests, and one that is settled was one, whatever it cost
+}
+
+// agents is a verifier of signatures: a request has those of the agents that it names in Signature-Input. What a bad
+// one names is behind a "!".
+type agents struct{ tier string }
+
+func (a *agents) VerifyAgents(r *identity.Signed) (found identity.Signers) {
+	for _, name := range strings.Fields(r.Header.Values("Signature-Input")[0]) {
+		switch name, bad := strings.CutPrefix(name, "!"); {
+		case name == "flood":
+			found.Why = identity.SignatureFlood
+		case bad:
+			found.Why = identity.SignatureReplayed
+			found.Claimed = append(found.Claimed, identity.Agent{ID: name, Tier: a.tier})
+		default:
+			found.Agents = append(found.Agents, identity.Agent{ID: name, Tier: a.tier})
+		}
+	}
+	return found
+}
+
+// blocks reports whether a block of an agent has to hold for a request: whatever else it shows.
+func (w *company) blocks(r *headgate.Request) bool {
+	signed := r.Header.(http.Header).Get("Signature-Input")
+	return w.blocked != "" && (strings.Contains(signed, w.blocked) || strings.Contains(signed, "flood"))
 }
 
 // holding is a reservation, and the request that it is for.
@@ -67,7 +97,7 @@ func newCompany(t *testing.T, seed uint64) *company {
 		t.Fatal(err)
 	}
 	w.ledger = &ledger{Store: store, last: map[key.Key]bucket.Take{}, entries: map[key.Key][]entry{},
-		moved: map[key.Key]bool{}}
+		moved: map[key.Key]bool{}, windows: map[key.Key]bool{}}
 	digester, err := identity.NewDigester(make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +114,7 @@ func newCompany(t *testing.T, seed uint64) *company {
 	if err := w.ring.Replace(w.records); err != nil {
 		t.Fatal(err)
 	}
-	who, err := identity.New(identity.Options{Keys: w.ring, Digester: digester,
+	who, err := identity.New(identity.Options{Keys: w.ring, Digester: digester, Agents: &w.agents,
 		KeySources: identity.KeySources{Header: "X-Api-Key", Bearer: true, Query: "api_key"}})
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +136,7 @@ func newCompany(t *testing.T, seed uint64) *company {
 		"GET /a":  {SLO: 100 * time.Millisecond, Floor: adaptive.Whole / 8},
 		"POST /c": {SLO: 100 * time.Millisecond, Floor: adaptive.Whole / 2},
 	}, time.Now().UnixNano())
+	w.relimits = rng.IntN(2) == 0
 	w.draw()
 	w.load()
 	return w
@@ -194,14 +225,18 @@ func (w *company) draw() {
 	w.doc = policy.Document{Rules: rules, Projects: map[string]string{"acme": pick(rng, "", "silver", "gold")}}
 }
 
-// load puts the rules in force; some are changed in what does not change their limits.
+// load puts the rules in force, some of them changed.
 func (w *company) load() {
 	for i := range w.doc.Rules {
 		r := &w.doc.Rules[i]
 		if _, what := r.Subject.Counts(); what == policy.CountsUnderWay || w.rng.IntN(4) > 0 {
 			continue
 		}
-		switch w.rng.IntN(3) {
+		switch w.rng.IntN(4) {
+		case 3:
+			if terms, _ := r.Priority.Terms(); w.relimits && r.Limit < 1000 && (terms == nil || terms.Shares == nil) {
+				r.Limit = 1 + w.rng.Int64N(20)
+			}
 		case 0:
 			r.Mode, r.EnforcePercent = pick(w.rng, policy.Enforce, policy.Enforce, policy.Shadow), 0
 		case 1:
@@ -217,6 +252,15 @@ func (w *company) load() {
 	if w.doc.Projects["acme"] == "" {
 		delete(w.doc.Projects, "acme")
 	}
+	w.agents.tier, w.blocked = pick(w.rng, "", "silver", "gold"), pick(w.rng, "", "bot", "crawler")
+	doc := w.doc
+	if doc.Rules = slices.Clone(doc.Rules); w.blocked != "" {
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: policy.All, Mode: policy.Block,
+			Only: "signed_agent:" + w.blocked})
+	}
+	if w.rng.IntN(3) == 0 {
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: "GET /a", Mode: policy.Allow, Only: "signed_agent:bot"})
+	}
 	var by policy.ClassesBy
 	class := func() policy.Class { return policy.Critical + policy.Class(w.rng.IntN(int(policy.Low))) }
 	if w.rng.IntN(2) == 0 {
@@ -225,7 +269,7 @@ func (w *company) load() {
 	if w.rng.IntN(2) == 0 {
 		by.Tiers = map[string]policy.Class{"silver": class(), "gold": class(), "suspect": class()}
 	}
-	set, problems := policy.Compile(w.doc, policy.CompileOptions{Endpoints: w.Table, Previous: w.rules.Load(),
+	set, problems := policy.Compile(doc, policy.CompileOptions{Endpoints: w.Table, Previous: w.rules.Load(),
 		Now: time.Now().Add(-time.Duration(w.back.Load())), ClassesBy: by})
 	if err := problems.Err(); err != nil {
 		w.t.Fatalf("seed %d: %v", w.seed, err)
@@ -246,6 +290,9 @@ func (w *company) request() headgate.Request {
 		if rng.IntN(3) == 0 {
 			header.Set("Authorization", "Bearer "+w.keys[rng.IntN(3)])
 		}
+	}
+	if rng.IntN(4) == 0 {
+		header.Set("Signature-Input", pick(rng, "bot", "crawler", "bot crawler", "!bot", "!crawler bot", "flood", "bot flood"))
 	}
 	if rng.IntN(3) == 0 {
 		header.Set(slot.FieldPending, fmt.Sprint(rng.IntN(3)))

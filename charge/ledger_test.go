@@ -18,7 +18,8 @@ type ledger struct {
 	*memory.Store
 	last    map[key.Key]bucket.Take // as each bucket was named last
 	entries map[key.Key][]entry
-	moved   map[key.Key]bool // its project moved to a tier with another limit
+	moved   map[key.Key]bool // it had another limit, by a reload or as its project moved to another tier
+	windows map[key.Key]bool // it counted in windows: what it owed then may begin to drain later
 	actual  int64            // tokens that the request came to which is being settled
 }
 
@@ -29,14 +30,25 @@ type entry struct {
 	room    int64 // what the bucket may hold with it at most; 0 for a correction, which is not bounded
 	unit    int64
 	refills bool // it fills the bucket
+
+	// of a change of its limit, what it owes at most from then on, in tokens, and what that one drains in a nanosecond
+	most, drains float64
 }
 
-func (l *ledger) note(takes []bucket.Take) {
+func (l *ledger) note(now int64, takes []bucket.Take) {
 	for i := range takes {
-		if was, known := l.last[takes[i].Key]; known && was.Shape != takes[i].Shape {
-			l.moved[takes[i].Key] = true
-		}
 		t := takes[i]
+		l.windows[t.Key] = l.windows[t.Key] || !t.Shape.Algorithm.Drains()
+		if was, known := l.last[t.Key]; !known || was.Shape != t.Shape || was.Since != t.Since {
+			l.moved[t.Key] = l.moved[t.Key] || known && was.Shape != t.Shape
+			own := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
+			for e := &own; e != nil && (e == &own || known && e.Since > was.Since); e = e.Before {
+				if e.Shape != (rate.Shape{}) {
+					l.entries[t.Key] = append(l.entries[t.Key], entry{at: e.Since, most: tokensOf(&e.Shape),
+						drains: drainsOf(&e.Shape)})
+				}
+			}
+		}
 		for past := &t.Before; *past != nil; past = &(*past).Before { // which is memory of the next request
 			own := **past
 			*past = &own
@@ -45,13 +57,17 @@ func (l *ledger) note(takes []bucket.Take) {
 	}
 }
 
+func tokensOf(sh *rate.Shape) float64 { return float64(sh.Capacity) / float64(sh.Unit) }
+
+func drainsOf(sh *rate.Shape) float64 { return float64(sh.Drain) / float64(sh.Unit) / float64(sh.Tick) }
+
 func (l *ledger) Peek(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
-	l.note(takes)
+	l.note(now, takes)
 	return l.Store.Peek(ctx, now, takes, outs)
 }
 
 func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
-	l.note(takes)
+	l.note(now, takes)
 	allowed, err := l.Store.TryConsume(ctx, now, takes, outs)
 	for i := range takes {
 		t := &takes[i]
@@ -66,8 +82,10 @@ func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
 // add keeps entries in order: a clock that was set back counts as the time it was at.
 func (l *ledger) add(k key.Key, e entry) {
 	e.as = e.at
-	if n := len(l.entries[k]); n > 0 && l.last[k].Shape.Algorithm.Drains() {
-		e.at = max(e.at, l.entries[k][n-1].at)
+	for _, before := range l.entries[k] {
+		if before.most == 0 && l.last[k].Shape.Algorithm.Drains() {
+			e.at = max(e.at, before.at)
+		}
 	}
 	l.entries[k] = append(l.entries[k], e)
 }
@@ -77,11 +95,11 @@ func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change
 	for i := range changes {
 		switch c := &changes[i]; {
 		case c.Units > 0:
-			l.add(c.Key, entry{at: now, units: moved[i]})
+			l.add(c.Key, entry{at: now, units: moved[i], unit: c.Shape.Unit})
 		case c.Units == bucket.Fill:
 			l.add(c.Key, entry{at: now, refills: true})
 		case c.Charged == 0:
-			l.add(c.Key, entry{at: now, units: moved[i]})
+			l.add(c.Key, entry{at: now, units: moved[i], unit: c.Shape.Unit})
 		case moved[i] < 0:
 			l.serve(c.Key, c.Charged, l.actual)
 		}
@@ -111,7 +129,9 @@ func (l *ledger) exceeded(k key.Key) string {
 	sh, all := l.last[k].Shape, l.entries[k]
 	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
 	switch {
+	case l.moved[k] && !sh.Algorithm.Drains():
 	case l.moved[k]:
+		return exceededAmidChanges(all)
 	case sh.Algorithm == rate.SlidingLog && sh.Tick < int64(placesKept): // and no places among requests under way
 		for i, from := 0, 0; i < len(all); i++ {
 			sum := int64(0)
@@ -136,6 +156,31 @@ func (l *ledger) exceeded(k key.Key) string {
 			if e.room > 0 && e.units > 0 && debt > e.room {
 				return fmt.Sprintf("%d units of %d at %d", debt, e.room, e.at)
 			}
+		}
+	}
+	return ""
+}
+
+// exceededAmidChanges is exceeded of a bucket that had several limits, by those of them that drain fastest between two
+// entries and hold most.
+func exceededAmidChanges(all []entry) string {
+	debt, room, drains, last := 0.0, 0.0, 0.0, int64(0)
+	for _, e := range all {
+		if e.most > 0 {
+			drains = max(drains, e.drains)
+		}
+		debt, last = max(0, debt-drains*float64(min(e.at-last, int64(time.Hour)))), e.at
+		switch {
+		case e.most > 0:
+			room, drains, debt = e.most, e.drains, min(debt, e.most)
+			continue
+		case e.refills:
+			debt = 0
+			continue
+		}
+		debt = max(0, debt+float64(e.units)/float64(e.unit))
+		if most := max(room, float64(e.room)/float64(e.unit)); e.room > 0 && e.units > 0 && debt > most+0.001 {
+			return fmt.Sprintf("%.3f tokens of %.3f at %d", debt, most, e.at)
 		}
 	}
 	return ""

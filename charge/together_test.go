@@ -38,7 +38,7 @@ func (w *company) same(what string, before map[key.Key]bucket.Outcome, spare tim
 			}
 		}
 		was.Later, is.Later = 0, 0
-		if spare > 0 && is.ResetAfter >= was.ResetAfter && is.ResetAfter <= was.ResetAfter+spare &&
+		if spare > 0 && is.ResetAfter >= was.ResetAfter && (is.ResetAfter <= was.ResetAfter+spare || w.windows[k]) &&
 			is.Remaining <= was.Remaining && w.last[k].Shape.Algorithm.Drains() {
 			continue
 		}
@@ -72,11 +72,16 @@ func (w *company) ask() {
 		rule = d.Policies().Rule(v.Rule).Title()
 	}
 	begins := d.Reason == headgate.InPenalty && x.Verdict.Reason == headgate.OverLimit.String()
-	if x.Verdict.Allowed != d.Allowed || x.Cost != d.Cost || x.Class != d.Class.String() || !begins &&
+	// Who comes before the time that it was told is refused for that bucket, and no other is asked.
+	early := w.slots && d.Reason == headgate.OverLimit && x.Verdict.Reason == headgate.CostAboveBurst.String()
+	if x.Verdict.Allowed != d.Allowed || x.Cost != d.Cost || x.Class != d.Class.String() || !begins && !early &&
 		(x.Verdict.Reason != d.Reason.String() || x.Verdict.Wait != d.Wait || !w.slots &&
 			(x.Verdict.RetryAfter != d.RetryAfter || !d.Allowed && x.Verdict.Rule != rule)) {
 		w.fail("Explain = %+v, class %q, cost %d, and then %v by %q, %v, %v, class %v, cost %d, of %+v", x.Verdict,
 			x.Class, x.Cost, d.Reason, rule, d.RetryAfter, d.Wait, d.Class, d.Cost, r)
+	}
+	if refused := d.Reason == headgate.Blocked || d.Reason == headgate.CredentialUnverified; refused != w.blocks(&r) {
+		w.fail("%v, with agent %q blocked, of %+v, %v", d.Reason, w.blocked, r, r.Header)
 	}
 	if d.Class != policy.Unclassed {
 		w.seen["class"]++
@@ -105,7 +110,7 @@ func (w *company) ask() {
 		w.held = append(w.held, holding{made, r})
 	default:
 		w.settle(holding{made, r}, headgate.Answer{})
-		if !w.requests && w.settled() {
+		if !w.requests && w.settled() && w.restores(&d) {
 			w.same("what was never served", before, w.spare())
 		}
 	}
@@ -117,6 +122,14 @@ func (w *company) ask() {
 
 // settled reports whether the last change of the rules is over: who comes from before it may have had another limit.
 func (w *company) settled() bool { return int64(time.Since(w.changed)) > w.back.Load() }
+
+// restores reports whether all is given back of what a decision charged that was never served. What a limit changed of
+// that the caller's project had before it moved to another tier is left alone.
+func (w *company) restores(d *headgate.Decision) bool {
+	return !w.relimits || !slices.ContainsFunc(d.Verdicts(), func(v headgate.Verdict) bool {
+		return v.Earlier
+	})
+}
 
 // spare is what may be lost: where a rate is lowered to an eighth at least, a nanosecond of the full one by
 // rounding; and what drains while others are ahead by their clock.
@@ -140,6 +153,9 @@ func (w *company) abandon() {
 	}
 	if errors.Is(err, context.Canceled) {
 		w.seen["abandoned"]++
+	}
+	if !w.restores(&d) {
+		return
 	}
 	if !d.Allowed && !waits && w.settled() {
 		w.same("an abandoned reservation", before, w.spare())
@@ -242,7 +258,7 @@ func TestEverythingTogether(t *testing.T) {
 			time.Sleep(time.Hour) // what renews places ends
 		})
 	}
-	for _, what := range []string{"abandoned", "class", "guarded", "in_penalty", "lowered", "over_limit", "scored"} {
+	for _, what := range []string{"abandoned", "blocked", "class", "exempt", "guarded", "in_penalty", "lowered", "over_limit", "scored"} {
 		if seen[what] < 10 && !race.Enabled {
 			t.Errorf("%d %s, want more", seen[what], what)
 		}
