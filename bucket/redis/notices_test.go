@@ -114,3 +114,38 @@ func TestNotices(t *testing.T) {
 		t.Errorf("of 300 others %d are heard, %v, want 256", len(others), err)
 	}
 }
+
+// TestMoreNoticesThanAreHeard: of more who speak than are heard, each hears as many as may be, second after second:
+// nobody is left with a few. The middle of what they say stays near the middle of all.
+func TestMoreNoticesThanAreHeard(t *testing.T) {
+	const speakers, most = 400, 256
+	now := time.Date(2026, 11, 26, 7, 0, 0, 0, time.UTC).UnixNano()
+	store := open(t, redis.Options{Server: connect(t, redistest.Start(t)), CallersClock: true})
+	var all [speakers]*redis.Notices
+	for i := range all {
+		var err error
+		if all[i], err = redis.NewNotices(store, redis.NoticesOptions{Replica: uint64(i + 1),
+			Now: func() int64 { return now }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for second := range 4 {
+		for i := range all {
+			now += int64(time.Second) / speakers
+			others, err := all[i].Exchange(t.Context(), fmt.Appendf(nil, "%03d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if second == 0 {
+				continue
+			}
+			if len(others) < most-1 || len(others) > most {
+				t.Fatalf("second %d: %d hears %d others, want %d", second, i, len(others), most)
+			}
+			slices.SortFunc(others, bytes.Compare)
+			if middle := string(others[len(others)/2]); middle < "100" || middle > "300" {
+				t.Errorf("second %d: the middle of what %d hears is that of %s", second, i, middle)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
@@ -27,7 +28,7 @@ func (s *shared) agree(ctx context.Context) {
 	if s.notices == nil {
 		return
 	}
-	unread := 0
+	var known heard
 	every(ctx, told, func() {
 		if !s.adaptive.Any() {
 			return
@@ -38,10 +39,25 @@ func (s *shared) agree(ctx context.Context) {
 		if err != nil {
 			return // it is said elsewhere; and what was heard counts for a time, and then no more
 		}
-		before := unread
-		if unread = s.adaptive.Hear(s.now(), others); unread > 0 && before == 0 {
-			s.log.Warn("adaptive: what some gateways say of the API cannot be read: want one version at all",
-				"gateways", unread)
-		}
+		known.say(s.log, s.adaptive.Hear(s.now(), others), len(others))
 	})
+}
+
+// heard is what was wrong with what other gateways said, when they were last heard.
+type heard struct{ unread, crowded bool }
+
+// say logs what is wrong from now on.
+func (h *heard) say(to *slog.Logger, unread, others int) {
+	if unread > 0 && !h.unread {
+		to.Warn("adaptive: what some gateways say of the API cannot be read: want one version at all",
+			"gateways", unread)
+	}
+	// Of more than so many some are heard, each second others. No rate rises above its rule by any of them.
+	if crowded := others >= adaptive.MaxVoices; crowded != h.crowded {
+		if h.crowded = crowded; crowded {
+			to.Warn("adaptive: as many gateways as can be heard say something of the API: what more of them say is "+
+				"left out, and rates of shared buckets go by the others", "gateways", others)
+		}
+	}
+	h.unread = unread > 0
 }
