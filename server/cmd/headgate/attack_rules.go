@@ -52,7 +52,9 @@ func attackRules(cmd *cobra.Command, from *configFlags, asJSON bool) error {
 	}
 	rules := attack.Rules{
 		Document: doc, Set: real.Policies().Set(), Begin: time.Now(), Real: real,
-		Fresh: func(clock func() time.Time) (attack.Decider, error) { return daemon.Rehearsal(c, doc, clock) },
+		Fresh: func(clock func() time.Time) (attack.Decider, error) {
+			return daemon.Rehearsal(c, doc, clock, nil)
+		},
 	}
 	budgets, err := rules.Classes(cmd.Context())
 	if err != nil {
