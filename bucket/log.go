@@ -78,12 +78,17 @@ func (l Log) roll(now int64, sh *rate.Shape) Log {
 	return moved
 }
 
-func (l *Log) used() (sum int64) {
-	for _, n := range l.Counts {
-		sum += int64(n)
+// used is the sum of all counts. Two sums are done at a time: each addition waits for the one before.
+func (l *Log) used() int64 {
+	var even, odd int64
+	for i := 0; i < len(l.Counts)-1; i += 2 {
+		even += int64(l.Counts[i])
+		odd += int64(l.Counts[i+1])
 	}
-	return sum
+	return even + odd
 }
+
+var _ = [1]struct{}{}[len(Log{}.Counts)%2] // used takes them in pairs
 
 // Take removes cost tokens, or none when fewer are left. A denied take leaves the log as it was.
 func (l Log) Take(now int64, sh rate.Shape, cost int64) (after Log, o Outcome) {
@@ -131,6 +136,34 @@ func (l Log) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowed 
 	if !allowed && !o.Never {
 		o.RetryAfter = moved.after(now, moved.releases(sh, used+units-sh.Capacity))
 	}
+}
+
+// TakeNow is Charge and Report where l stands, without a copy, if its latest cell holds now. It reports false for done,
+// and has done nothing, if that is another. Unless commit is set it writes the answer alone.
+func (l *Log) TakeNow(now int64, sh *rate.Shape, units int64, commit bool, o *Outcome) (allowed, done bool) {
+	if now < l.Stamp || uint64(now)-uint64(l.Stamp) >= uint64(cell(sh)) {
+		return false, false
+	}
+	used, latest := l.used(), 0
+	allowed = units == 0 || units <= sh.Capacity-used
+	if allowed && units > 0 {
+		used += units
+		if commit {
+			l.Counts[0] += uint32(units)
+		}
+	} else {
+		for latest <= LogCells && l.Counts[latest] == 0 {
+			latest++
+		}
+	}
+	*o = Outcome{Allowed: allowed, Never: !allowed && units > sh.Capacity, Remaining: max(0, sh.Capacity-used)}
+	if used > 0 {
+		o.ResetAfter = l.after(now, lasting(sh)-int64(latest)*cell(sh))
+	}
+	if !allowed && !o.Never {
+		o.RetryAfter = l.after(now, l.releases(sh, used+units-sh.Capacity))
+	}
+	return allowed, true
 }
 
 // releases is how long after Stamp so many tokens have come back. The oldest do first.

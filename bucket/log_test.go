@@ -182,3 +182,38 @@ func TestLaterSaysWhatIsGivenBack(t *testing.T) {
 		t.Errorf("%d are owed after all were given back", left)
 	}
 }
+
+// TestTakeNowIsChargeAndReport: where the latest cell holds now it answers and leaves what they do, elsewhere nothing.
+func TestTakeNowIsChargeAndReport(t *testing.T) {
+	shape := compile(t, rate.Limit{Tokens: 10, Per: 25 * time.Second, Burst: 10, Algorithm: rate.SlidingLog})
+	const noon = int64(1_795_176_000_000_000_000)
+	rng, taken := rand.New(rand.NewPCG(1, 2)), 0
+	for range 200_000 {
+		l := bucket.Log{Stamp: noon}
+		for range rng.IntN(4) {
+			l.Counts[rng.IntN(len(l.Counts))] += uint32(rng.IntN(6)) // may be more than a limit that was lowered
+		}
+		now, units, commit := noon+rng.Int64N(int64(1200*time.Millisecond))-int64(100*time.Millisecond),
+			rng.Int64N(12), rng.IntN(2) == 0
+		want, allowed := l.Charge(now, &shape, units)
+		var said, answer bucket.Outcome
+		want.Report(&said, now, &shape, units, allowed)
+		if !commit {
+			want = l
+		}
+		after := l
+		switch got, done := after.TakeNow(now, &shape, units, commit, &answer); {
+		case done != (now >= noon && now < noon+int64(time.Second)):
+			t.Fatalf("%+v, %v after its latest cell began: done = %t", l, time.Duration(now-noon), done)
+		case !done && (after != l || answer != bucket.Outcome{}):
+			t.Fatalf("%+v became %+v, %+v, want nothing done", l, after, answer)
+		case done && (got != allowed || after != want || answer != said):
+			t.Fatalf("%d of %+v: %t, %+v, %+v, want %t, %+v, %+v", units, l, got, after, answer, allowed, want, said)
+		case done:
+			taken++
+		}
+	}
+	if taken < 100_000 {
+		t.Errorf("%d were in the latest cell: this shows little", taken)
+	}
+}

@@ -43,11 +43,12 @@ func BenchmarkHotKey(b *testing.B) {
 	store := open(b, memory.Options{})
 	fast, slow := mustCompile(b, rate.Limit{Tokens: 1e9, Per: time.Second, Burst: 1e9}),
 		mustCompile(b, rate.Limit{Tokens: 1, Per: time.Hour, Burst: 1})
+	log := mustCompile(b, rate.Limit{Tokens: 1e6, Per: time.Millisecond, Burst: 1e6, Algorithm: rate.SlidingLog})
 	for _, bench := range []struct {
 		name  string
 		shape rate.Shape
 		key   uint64
-	}{{"allowed", fast, 1}, {"denied", slow, 2}} {
+	}{{"allowed", fast, 1}, {"denied", slow, 2}, {"log", log, 4}} {
 		b.Run(bench.name, func(b *testing.B) {
 			takes := []bucket.Take{{Key: key.Key{Hi: bench.key << 60, Lo: 7 << 50}, Shape: bench.shape, Cost: 1}}
 			outs := make([]bucket.Outcome, 1)

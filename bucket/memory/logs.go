@@ -45,6 +45,12 @@ func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool
 	}
 	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
 	sh.mu.Lock()
+	if slot := sh.currentLogLocked(t, s.shardBits); slot != nil && possible {
+		if allowed, done := slot.log.TakeNow(now, &t.Shape, units, commit, o); done {
+			sh.mu.Unlock()
+			return allowed || t.Shadow
+		}
+	}
 	at, log := s.findLogLocked(sh, now, t)
 	allowed := false
 	if possible {
@@ -156,6 +162,22 @@ func (s *Store) findLogLocked(sh *shard, now int64, t *bucket.Take) (place, buck
 		return at, h.Log
 	}
 	return at, s.tracesLocked(sh, now).inheritLog(now, t)
+}
+
+// currentLogLocked is the slot of t's log if that is charged and lies there as t's limit has it, else nil.
+func (sh *shard) currentLogLocked(t *bucket.Take, shardBits uint) *logSlot {
+	if sh.logs == nil {
+		return nil
+	}
+	at := sh.logs.find(t.Key, shardBits)
+	if at.way < 0 {
+		return nil
+	}
+	slot := &sh.logs.sets[at.set][at.way]
+	if slot.window != t.Shape.Tick || t.Before != nil && slot.log.Stamp < t.Since {
+		return nil
+	}
+	return slot
 }
 
 // find finds the place of a key's log.
