@@ -22,16 +22,24 @@ type contender struct {
 	make  func(backend) door
 }
 
-const adapts = "adaptive"
+const (
+	adapts   = "adaptive"
+	together = "adaptive, three gateways"
+)
 
-func contenders() []contender {
-	return []contender{
+// contenders are those of a scenario. Three gateways are compared over a day alone, which has all of it.
+func contenders(s *scenario) []contender {
+	all := []contender{
 		{"none", true, false, func(backend) door { return open{} }},
 		{"the rule alone", true, true, func(b backend) door { return newOurs(b, false) }},
 		{"AIMD alone", false, true, func(b backend) door { return &aimd{newRated(b)} }},
 		{"Gradient2-like", true, false, func(backend) door { return newGradient() }},
 		{adapts, false, true, func(b backend) door { return newOurs(b, true) }},
 	}
+	if s.seconds >= 24*hour {
+		all = append(all, contender{together, false, true, func(b backend) door { return newSeveral(b, 3) }})
+	}
+	return all
 }
 
 // open admits all.

@@ -61,8 +61,9 @@ func runAll(all []scenario) [][]outcome {
 	var wg sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i, s := range all {
-		found[i] = make([]outcome, len(contenders()))
-		for j, c := range contenders() {
+		of := contenders(&s)
+		found[i] = make([]outcome, len(of))
+		for j, c := range of {
 			free <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-free }()
@@ -77,9 +78,9 @@ func runAll(all []scenario) [][]outcome {
 func tables(all []scenario, found [][]outcome) string {
 	t := page.Table{{"scenario", "limit", "goodput", "99th percentile", "variation of *m*", "*m*"}}
 	for i, s := range all {
-		for j, c := range contenders() {
+		for j, c := range contenders(&s) {
 			o, name := &found[i][j], c.name
-			if name == adapts {
+			if name == adapts || name == together {
 				name = "**" + name + "**"
 			}
 			varies, m := fmt.Sprintf("%.3f", o.CV), fmt.Sprintf("%.2f to %.2f", o.Least, o.Most)
@@ -126,7 +127,7 @@ func figure(s scenario, found []outcome) page.Lines {
 		could.Values = append(could.Values, sum(found[0].Could[n*step:(n+1)*step])/step)
 	}
 	good.Lines = append(good.Lines, could)
-	for j, c := range contenders() {
+	for j, c := range contenders(&s) {
 		if !c.drawn {
 			continue
 		}
