@@ -182,7 +182,7 @@ websockets:
 	if err := syscall.Kill(g.PID(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	if !g.Says(`websockets: endpoint is \"GET /v1/chap\", want one that the registry has, such as \"GET /v1/chat\"`) {
+	if !g.Says(`websockets: endpoint is \"GET /v1/chap\", want one of openapi or routes, such as \"GET /v1/chat\"`) {
 		t.Error("it does not say what is wrong")
 	}
 

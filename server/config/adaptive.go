@@ -9,7 +9,7 @@ import (
 
 // Adaptive are endpoints whose rates are lowered while the API behind is slow or fails. Endpoints and SLO are required.
 type Adaptive struct {
-	// Endpoints are those that the registry has: "GET /v1/search".
+	// Endpoints are some of openapi or routes: "GET /v1/search".
 	Endpoints []string `yaml:"endpoints"`
 
 	// SLO is the time within which 95 of 100 answers of such an endpoint are to begin.

@@ -11,7 +11,7 @@ import (
 // ByteCount has the requests to some endpoints cost the bytes of their bodies, and of those of their answers.
 // Endpoints is required.
 type ByteCount struct {
-	// Endpoints are those that the registry has: "GET /v1/files/{name}".
+	// Endpoints are some of openapi or routes: "GET /v1/files/{name}".
 	Endpoints []string `yaml:"endpoints"`
 
 	// Count says whose bodies count: those of both (default), of requests or of answers.

@@ -11,7 +11,7 @@ import (
 // Batch is one endpoint whose requests may hold many, which cost and count as many as they hold. A body whose parts
 // cannot be counted is refused. Endpoint is required.
 type Batch struct {
-	// Endpoint is one that the registry has: "POST /rpc".
+	// Endpoint is one of openapi or routes: "POST /rpc".
 	Endpoint string `yaml:"endpoint"`
 
 	// Field is the field of an object in whose array the requests are, requests for $batch of OData; also a path,
@@ -34,7 +34,7 @@ type Batch struct {
 // MCP is one endpoint that takes messages of the Model Context Protocol, whose methods and tools may have endpoints of
 // their own. Endpoint is required.
 type MCP struct {
-	// Endpoint is one that the registry has, without parameters: "POST /mcp".
+	// Endpoint is one of openapi or routes, without parameters: "POST /mcp".
 	Endpoint string `yaml:"endpoint"`
 
 	// MaxBytes is the longest body that is read. Default 1MiB.

@@ -15,7 +15,7 @@ import (
 // GraphQL has requests for operations of GraphQL cost what they ask for, at some endpoints. Endpoints and Schema are
 // required.
 type GraphQL struct {
-	// Endpoints are those that the registry has, with the methods POST and GET: "POST /graphql".
+	// Endpoints are some of openapi or routes, with the methods POST and GET: "POST /graphql".
 	Endpoints []string `yaml:"endpoints"`
 
 	// Schema is the file of the schema, in the schema definition language. It is read again with the settings.

@@ -13,7 +13,7 @@ import (
 // Identifier says where the requests of one endpoint name what they try to be,
 // for rules by identifier. Endpoint and Field are required.
 type Identifier struct {
-	// Endpoint is one that the registry has: "POST /v1/login".
+	// Endpoint is one of openapi or routes: "POST /v1/login".
 	Endpoint string `yaml:"endpoint"`
 
 	// Field is the name of the field: "email"; in JSON also a path, "user.email".

@@ -11,7 +11,7 @@ import (
 // LanguageModel says what requests to language models cost at some endpoints: by their bodies
 // before they are answered, and by what the answers say. Endpoints is required.
 type LanguageModel struct {
-	// Endpoints are those that the registry has: "POST /v1/chat/completions".
+	// Endpoints are some of openapi or routes: "POST /v1/chat/completions".
 	Endpoints []string `yaml:"endpoints"`
 
 	// Count is what a request costs: tokens (default) that the model reads and writes, those of its input or its output

@@ -71,13 +71,13 @@ func reached(c config.Config, table *endpoint.Table) error {
 		switch method, path, _ := strings.Cut(t.String(), " "); {
 		case method == endpoint.MCP &&
 			!slices.ContainsFunc(c.MCP, func(m config.MCP) bool { return below(path, m.Endpoint) }):
-			faults = append(faults, fmt.Errorf("mcp: the registry has %q, want an entry for the endpoint that takes "+
-				"the messages, such as POST /mcp for MCP /mcp/tools/call/search", t))
+			faults = append(faults, fmt.Errorf("mcp: openapi or routes has %q, want an entry for the endpoint that "+
+				"takes the messages, such as POST /mcp for MCP /mcp/tools/call/search", t))
 		case method == endpoint.Model && !slices.ContainsFunc(c.LanguageModels, func(m config.LanguageModel) bool {
 			return slices.ContainsFunc(m.Endpoints, func(at string) bool { return below(path, at) })
 		}):
-			faults = append(faults, fmt.Errorf("language_models: the registry has %q, want an entry for the endpoint "+
-				"that takes the requests, such as POST /v1/messages for MODEL /v1/messages/large", t))
+			faults = append(faults, fmt.Errorf("language_models: openapi or routes has %q, want an entry for the "+
+				"endpoint that takes the requests, such as POST /v1/messages for MODEL /v1/messages/large", t))
 		}
 	}
 	return errors.Join(faults...)
@@ -106,7 +106,7 @@ func lookup(table *endpoint.Table, setting, text string) (endpoint.ID, error) {
 	}
 	id, ok := table.Lookup(template)
 	if !ok {
-		return 0, fmt.Errorf("%s: endpoint is %q, want one that the registry has%s", setting, text,
+		return 0, fmt.Errorf("%s: endpoint is %q, want one of openapi or routes%s", setting, text,
 			closest(table, template))
 	}
 	return id, nil

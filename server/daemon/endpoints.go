@@ -334,7 +334,7 @@ func (c counting[T]) opened(table *endpoint.Table, counted map[string]T) error {
 		opening, _ := endpoint.ParseTemplate(text) // which read has read
 		id, ok := table.Lookup(opening)
 		if !ok {
-			faults = append(faults, fmt.Errorf("%s: endpoint is %q, want one that the registry has%s", c.setting, text,
+			faults = append(faults, fmt.Errorf("%s: endpoint is %q, want one of openapi or routes%s", c.setting, text,
 				closest(table, opening)))
 			continue
 		}

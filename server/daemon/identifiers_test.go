@@ -79,7 +79,7 @@ func TestIdentifiersNeedTheirEndpoint(t *testing.T) {
 	_, err := Endpoints(config.Config{Routes: []string{routes}, Identifiers: []config.Identifier{
 		{Endpoint: "POST /v1/logon", Field: "email"}, {Endpoint: "login", Field: "email"}}})
 	for _, want := range []string{
-		`identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`, "identifiers[1]: "} {
+		`identifiers[0]: endpoint is "POST /v1/logon", want one of openapi or routes, such as "POST /v1/login"`, "identifiers[1]: "} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Endpoints says %v, want %s", err, want)
 		}

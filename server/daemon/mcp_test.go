@@ -91,7 +91,7 @@ func TestToolsAreLimited(t *testing.T) {
 						reached, step.reaches)
 				}
 			}
-			r.fails(t, "mcp: the registry has", func(c *config.Config) { c.MCP = nil })
+			r.fails(t, "mcp: openapi or routes has", func(c *config.Config) { c.MCP = nil })
 		})
 	}
 }

@@ -90,7 +90,7 @@ func TestModelsHaveLimits(t *testing.T) {
 			if status := ask(body("large")); status != 403 {
 				t.Errorf("a model without a template: %d, want 403, as all others", status)
 			}
-			r.fails(t, "language_models: the registry has", func(c *config.Config) { c.LanguageModels = nil })
+			r.fails(t, "language_models: openapi or routes has", func(c *config.Config) { c.LanguageModels = nil })
 			list("POST /v1/chat\n")
 			r.reload(t)
 			if status := ask(`{"model":"a","model":"b"}`); status != 403 { // nobody asks which it is

@@ -482,7 +482,7 @@ func TestIdentifierRules(t *testing.T) {
 	s.want(doctor.Options{}, "rules", doctor.Note, "POST /v1/orders, per identifier_ip")
 	s.conf.Identifiers[0].Endpoint = "POST /v1/logon"
 	s.want(doctor.Options{}, "endpoints", doctor.Failure,
-		`identifiers[0]: endpoint is "POST /v1/logon", want one that the registry has, such as "POST /v1/login"`)
+		`identifiers[0]: endpoint is "POST /v1/logon", want one of openapi or routes, such as "POST /v1/login"`)
 }
 
 // What happens to requests without rules to rely on is worth a word where it is dangerous.

@@ -23,8 +23,9 @@ func newDoctor() *cobra.Command {
 	var kind string
 	var asJSON, fetch bool
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Check the configuration, also against the server behind",
+		Use:        "doctor",
+		SuggestFor: []string{"check", "test", "validate"},
+		Short:      "Check the configuration, also against the server behind",
 		Long: `Check the configuration as a whole, without changing anything: the settings, the
 endpoints, the database and its rules, who may read the secrets, how long the
 certificates are good, where the keys of tokens come from, and which proxies are

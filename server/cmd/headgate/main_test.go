@@ -73,6 +73,8 @@ func TestBadInput(t *testing.T) {
 		"unknown flag": {args: "policy list --jsn", code: 2,
 			want: []string{"--jsn", "headgate policy list --help"}},
 		"too many arguments": {args: "policy get a b", code: 2, want: []string{"takes 1 argument (ENDPOINT), got 2"}},
+		"a command of others": {args: "check", code: 2,
+			want: []string{`unknown command "check" for "headgate"; did you mean "doctor"?`}},
 		"arguments with flags": {args: "project set a b", code: 2,
 			want: []string{"project set takes 1 argument (PROJECT), got 2"}},
 		"too few arguments": {args: "explain GET", code: 2,

@@ -34,8 +34,9 @@ func newReplay() *cobra.Command {
 	var from configFlags
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay LOG...",
-		Short: "Say who would have been denied, by the requests of access logs",
+		Use:        "replay LOG...",
+		SuggestFor: []string{"simulate"},
+		Short:      "Say who would have been denied, by the requests of access logs",
 		Long: `Have the rules in force, and those of a file, decide the requests of access logs
 at the times that the logs have them, and say who would have been denied. It takes
 nothing from anybody: buckets are its own, and full at the start.

@@ -19,7 +19,7 @@ func newRoutes() *cobra.Command {
 	var asJSON, strict bool
 	cmd := &cobra.Command{
 		Use:   "routes",
-		Short: "List the endpoints the registry holds",
+		Short: "List the endpoints that the documents declare",
 		Long: `List the endpoints that the documents declare, as the gateway knows them: the
 method, the path with its base path, the operation and the document. What is
 wrong with a document follows: an operation that is left out, or counts as one

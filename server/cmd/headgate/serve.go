@@ -19,8 +19,9 @@ import (
 func newServe() *cobra.Command {
 	var from configFlags
 	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the gateway in front of an API",
+		Use:        "serve",
+		SuggestFor: []string{"run", "start"},
+		Short:      "Run the gateway in front of an API",
 		Long: `Run the gateway in front of an API. Requests to endpoints that the documents
 declare are limited by the rules in the database and passed on; everything else
 is answered by the gateway: 404 unknown endpoint, 405 unknown method, 400 invalid
