@@ -292,7 +292,8 @@ func (w *company) request() headgate.Request {
 		}
 	}
 	if rng.IntN(4) == 0 {
-		header.Set("Signature-Input", pick(rng, "bot", "crawler", "bot crawler", "!bot", "!crawler bot", "flood", "bot flood"))
+		header.Set("Signature-Input", pick(rng, "bot", "crawler", "bot crawler", "!bot", "!crawler bot",
+			"flood", "bot flood"))
 	}
 	if rng.IntN(3) == 0 {
 		header.Set(slot.FieldPending, fmt.Sprint(rng.IntN(3)))

@@ -20,6 +20,8 @@ type ledger struct {
 	entries map[key.Key][]entry
 	moved   map[key.Key]bool // it had another limit, by a reload or as its project moved to another tier
 	windows map[key.Key]bool // it counted in windows: what it owed then may begin to drain later
+	misled  string           // who was told a time at which there is no room
+	told    int              // how many were told a time
 	actual  int64            // tokens that the request came to which is being settled
 }
 
@@ -69,6 +71,7 @@ func (l *ledger) Peek(ctx context.Context, now int64, takes []bucket.Take, outs 
 func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) (bool, error) {
 	l.note(now, takes)
 	allowed, err := l.Store.TryConsume(ctx, now, takes, outs)
+	l.comesBack(ctx, now, takes, outs)
 	for i := range takes {
 		t := &takes[i]
 		if units, _ := t.Shape.Units(t.Cost); allowed && outs[i].Allowed && units > 0 {
@@ -77,6 +80,24 @@ func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
 		}
 	}
 	return allowed, err
+}
+
+// comesBack notes who was told to come again at a time at which there is no room yet, though nobody else came. Of
+// places among the requests under way nobody knows when there is.
+func (l *ledger) comesBack(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) {
+	for i, out := range outs[:len(takes)] {
+		t := &takes[i]
+		if out.Allowed || out.Unknown || out.RetryAfter == 0 || t.Since > now || // the limit changes, by this clock
+			t.Shape.Algorithm == rate.SlidingLog && t.Shape.Tick == int64(placesKept) {
+			continue
+		}
+		var then [1]bucket.Outcome
+		if ok, err := l.Store.Peek(ctx, now+int64(out.RetryAfter), takes[i:i+1], then[:]); err != nil || !ok {
+			l.misled = fmt.Sprintf("%+v was told to wait %v, and finds no room for %v then", *t, out.RetryAfter,
+				then[0].RetryAfter)
+		}
+		l.told++
+	}
 }
 
 // add keeps entries in order: a clock that was set back counts as the time it was at.

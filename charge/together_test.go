@@ -66,7 +66,9 @@ func (w *company) ask() {
 	} else {
 		d = w.Check(ctx, r)
 	}
-	w.seen[d.Reason.String()]++
+	if w.seen[d.Reason.String()]++; w.misled != "" {
+		w.fail("%s", w.misled)
+	}
 	rule := ""
 	if v, ok := d.Binding(); ok {
 		rule = d.Policies().Rule(v.Rule).Title()
@@ -233,6 +235,7 @@ func (w *company) run(steps int) {
 			time.Sleep(time.Duration(w.rng.Int64N(int64(most))))
 		}
 	}
+	w.seen["told"] += w.told
 	for k := range w.entries {
 		if what := w.exceeded(k); what != "" {
 			w.fail("a bucket of %+v held %s", w.last[k], what)
@@ -245,7 +248,7 @@ func (w *company) run(steps int) {
 
 // TestEverythingTogether: whatever rules say in one another's company, no bucket is charged more than its burst and its
 // rate; what was never served is given back, to a nanosecond; Explain says what Check does then, and changes nothing;
-// and neither does a denial.
+// and neither does a denial. Who was told to come again finds room then, and no agent gets past its block.
 func TestEverythingTogether(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(race.Fewer(40)) {
@@ -258,7 +261,8 @@ func TestEverythingTogether(t *testing.T) {
 			time.Sleep(time.Hour) // what renews places ends
 		})
 	}
-	for _, what := range []string{"abandoned", "blocked", "class", "exempt", "guarded", "in_penalty", "lowered", "over_limit", "scored"} {
+	for _, what := range []string{"abandoned", "blocked", "class", "exempt", "guarded", "in_penalty", "lowered",
+		"over_limit", "scored", "told"} {
 		if seen[what] < 10 && !race.Enabled {
 			t.Errorf("%d %s, want more", seen[what], what)
 		}
