@@ -352,9 +352,10 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 	if penalises && err == nil && !allowed && !p.Further { // which has been let in, and is no further request
 		l.penalise(t)
 	}
-	if p.Lowered != (rate.Lowerings{}) && err == nil && !allowed && p.MetLowered() {
+	if p.Lowered != (rate.Lowerings{}) && err == nil && !allowed {
+		rates, atOnce := p.MetLowered()
 		if e := l.adaptive.At(p.Endpoints, p.Match.ID); e != nil {
-			e.Refused()
+			e.Refused(rates, atOnce)
 		}
 	}
 	return allowed && err == nil

@@ -131,7 +131,7 @@ func TestEndpointFollowsTheAPI(t *testing.T) {
 	b.want(745, adaptive.Lowered)
 	b.second(10, always(20*time.Millisecond), 10)
 	b.want(745, adaptive.Held) // nobody asks for more
-	b.Refused()
+	b.Refused(true, false)
 	b.second(10, always(20*time.Millisecond), 10)
 	b.want(765, adaptive.Raised)
 	for range 40 {
@@ -139,7 +139,7 @@ func TestEndpointFollowsTheAPI(t *testing.T) {
 	}
 	b.want(100, adaptive.Cut) // no less than the floor
 	for range 60 {
-		b.Refused()
+		b.Refused(true, false)
 		b.second(10, always(20*time.Millisecond), 10)
 	}
 	b.want(adaptive.Whole, adaptive.Held) // and no more than 1
@@ -364,7 +364,7 @@ func TestTogether(t *testing.T) {
 				now := n * second / 500
 				e.Sent(now, uint64(g))
 				e.Answered(now, uint64(g), time.Duration(n)*time.Millisecond/4, n%3 == 0)
-				e.Refused()
+				e.Refused(true, false)
 				if m := e.Lowered(now).Own.Part(); m < 100 || m > adaptive.Whole {
 					t.Errorf("multiplier %d", m)
 				}

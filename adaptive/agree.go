@@ -71,7 +71,7 @@ func (t *Table) Hear(now int64, told [][]byte) (unread int) {
 		slices.Sort(others)
 		e.tell(e.locked(now, func() {
 			e.heard, e.asof = others, now
-			e.setLocked(now, now, e.m)
+			e.setLocked(now, now, e.m, e.atOnce)
 		}))
 	}
 	return unread

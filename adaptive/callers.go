@@ -1,6 +1,9 @@
 package adaptive
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // MaxCallers is how many callers of a window are heard. Of more it is a random sample: those with the smallest hashes,
 // by a secret that is another one in each window.
@@ -22,14 +25,16 @@ type counts struct {
 	slow  uint32 // of them, above 0.6 of the objective
 	late  uint32 // above all of it
 	fails uint32
+	took  int64 // by all answers together, in nanoseconds
 }
 
 // answered counts an answer; nil counts nothing.
-func (c *counts) answered(slow, late, failed bool) {
+func (c *counts) answered(took time.Duration, slow, late, failed bool) {
 	if c == nil {
 		return
 	}
 	c.done++
+	c.took += int64(took)
 	if slow {
 		c.slow++
 	}
@@ -75,24 +80,38 @@ func mix(x uint64) uint64 {
 }
 
 // Voices are what the callers of a window saw: how many of them there are, of how many the 95th percentile is above 0.6
-// of the objective, and above all of it, and of how many more than 5 % of the answers are failures.
-type Voices struct{ Callers, Slow, Late, Failed int }
+// of the objective, and above all of it, and of how many more than 5 % of the answers are failures. Usual is what an
+// answer takes: the median of what it takes for each on average, the lower one of two.
+type Voices struct {
+	Callers, Slow, Late, Failed int
+
+	Usual time.Duration
+}
 
 // voices counts them at a time, with how many of their requests are overdue.
 func (c *callers) voices(slo, until int64) (v Voices, overdue int64) {
+	var means [MaxCallers]int64
 	for i := range c.n {
+		mean := int64(0)
 		switch o := &c.counts[i]; {
 		case o.done > 0:
 			// The 95th percentile is above a time if more than a twentieth of the answers is.
 			v.Slow += voice(20*o.slow > o.done)
 			v.Late += voice(20*o.late > o.done)
 			v.Failed += voice(100*o.fails > failedPercent*o.done)
+			mean = o.took / int64(o.done)
 		case o.sent > 0 && until-o.first >= slo: // nothing that it sent was answered in time
 			v.Slow, v.Late, overdue = v.Slow+1, v.Late+1, overdue+int64(o.sent)
+			mean = until - o.first
 		default:
 			continue
 		}
+		means[v.Callers] = mean
 		v.Callers++
+	}
+	if v.Callers > 0 {
+		slices.Sort(means[:v.Callers])
+		v.Usual = time.Duration(means[(v.Callers-1)/2])
 	}
 	return v, overdue
 }

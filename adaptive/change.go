@@ -18,6 +18,8 @@ type Change struct {
 	// for those that others take from as well. 0 is no step.
 	Own, Shared int
 
+	AtOnce int // the same, for limits on how many requests are under way
+
 	// Over says that the rates are what the rules say, as if they had never been lowered.
 	Over bool
 }
@@ -34,9 +36,12 @@ func (e *Endpoint) applyLocked(c Change) {
 	if c.Shared > 0 {
 		next.Shared, e.agreed = next.Shared.From(c.Since, c.Shared), c.Shared
 	}
+	if c.AtOnce > 0 {
+		next.AtOnce, e.atOnce = (*rate.Lowered)(nil).From(c.Since, c.AtOnce), c.AtOnce // which has no past
+	}
 	if e.lowered.Store(&next); c.Over {
 		e.lowered.Store(nil)
-		e.m, e.agreed = Whole, Whole
+		e.m, e.atOnce, e.agreed = Whole, Whole, Whole
 	}
 	e.changed = c.Since
 	if e.told == nil {
@@ -45,7 +50,7 @@ func (e *Endpoint) applyLocked(c Change) {
 	if e.keeps {
 		c.Shared = 0 // nobody goes by it
 	}
-	if c.Own > 0 || c.Shared > 0 || c.Over {
+	if c.Own > 0 || c.Shared > 0 || c.AtOnce > 0 || c.Over {
 		e.told(c)
 	}
 }

@@ -20,11 +20,13 @@ type Endpoint struct {
 	next    atomic.Int64                   // when the window ends at the earliest
 	lowered atomic.Pointer[rate.Lowerings] // nil while the rates are what the rules say, and were for a minute
 	refused atomic.Int64                   // in this window
+	full    atomic.Int64                   // the same, for want of a place
 
-	mu    sync.Mutex
-	s     Settings // guarded by mu, as all that follows
-	m     int
-	begun bool // m is in the log as below 1
+	mu     sync.Mutex
+	s      Settings // guarded by mu, as all that follows
+	m      int
+	atOnce int  // as m, of limits on how many requests are under way
+	begun  bool // m is in the log as below 1
 
 	heard  []int // what others say that m is, in order
 	asof   int64 // when they were heard
@@ -38,6 +40,7 @@ type Endpoint struct {
 
 	silent  int64 // since when there are too few answers; 0 if there are enough
 	frozen  int   // m then
+	held    int   // and atOnce
 	changed int64 // when m was last changed
 	judged  Voices
 	last    Outcome
@@ -59,6 +62,7 @@ type Status struct {
 	Endpoint   string
 	Settings   Settings
 	Multiplier int // in 1024ths
+	AtOnce     int // the same, of limits on how many requests are under way; Whole unless Settings.AtOnce
 
 	// Agreed is what those agree on who share buckets, and Others how many of them are heard besides this one. It is
 	// Multiplier where there is nobody.
@@ -100,7 +104,7 @@ func (s *Status) Words() string {
 }
 
 func newEndpoint(name string, s Settings, now int64, in *Table) *Endpoint {
-	e := &Endpoint{name: name, notify: in.Notify, keeps: in.KeepShared, told: in.Changed, s: s, m: Whole, agreed: Whole}
+	e := &Endpoint{name: name, notify: in.Notify, keeps: in.KeepShared, told: in.Changed, s: s, m: Whole, atOnce: Whole, agreed: Whole}
 	e.beginLocked(now)
 	return e
 }
@@ -110,7 +114,7 @@ func (e *Endpoint) use(s Settings, now int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.s = s
-	e.setLocked(now, now, max(e.m, s.Floor))
+	e.setLocked(now, now, max(e.m, s.Floor), max(e.atOnce, s.leastAtOnce()))
 	e.beginLocked(now)
 }
 
@@ -134,7 +138,7 @@ func (e *Endpoint) Left(now int64, caller uint64, after time.Duration) {
 		switch {
 		case after > e.s.SLO:
 			e.done++
-			c.answered(true, true, false)
+			c.answered(after, true, true, false)
 		default:
 			e.sent = max(0, e.sent-1)
 			if c != nil && c.sent > 0 {
@@ -149,12 +153,20 @@ func (e *Endpoint) Left(now int64, caller uint64, after time.Duration) {
 func (e *Endpoint) Answered(now int64, caller uint64, took time.Duration, failed bool) {
 	e.tell(e.locked(now, func() {
 		e.done++
-		e.callers.of(caller).answered(took > e.s.slow(), took > e.s.SLO, failed)
+		e.callers.of(caller).answered(took, took > e.s.slow(), took > e.s.SLO, failed)
 	}))
 }
 
-// Refused counts a request that a rule refused whose rate is lowered.
-func (e *Endpoint) Refused() { e.refused.Add(1) }
+// Refused counts a request that a rule refused whose rate is lowered, or its number of requests under way, or two that
+// do.
+func (e *Endpoint) Refused(rates, atOnce bool) {
+	if rates {
+		e.refused.Add(1)
+	}
+	if atOnce {
+		e.full.Add(1)
+	}
+}
 
 // Lowered is by how much rates are lowered at now, and were of late. It costs two loads, but once a window.
 func (e *Endpoint) Lowered(now int64) (l rate.Lowerings) {
@@ -178,7 +190,7 @@ func (e *Endpoint) Status(now int64) (s Status) {
 
 func (e *Endpoint) statusLocked() Status {
 	return Status{
-		Endpoint: e.name, Settings: e.s, Multiplier: e.m, Agreed: e.agreed, Others: len(e.heard),
+		Endpoint: e.name, Settings: e.s, Multiplier: e.m, AtOnce: e.atOnce, Agreed: e.agreed, Others: len(e.heard),
 		KeepsShared: e.keeps, Last: e.last, Voices: e.judged, Windows: e.windows,
 	}
 }
@@ -191,7 +203,7 @@ func (e *Endpoint) locked(now int64, do func()) (event Event, told bool) {
 	do()
 	e.latest = max(e.latest, now)
 	switch {
-	case !e.begun && e.m < Whole:
+	case !e.begun && (e.m < Whole || e.atOnce < Whole):
 		e.begun = true
 	case e.begun && e.m == Whole && e.lowered.Load() == nil:
 		e.begun = false
@@ -211,7 +223,7 @@ func (e *Endpoint) tell(event Event, told bool) {
 func (e *Endpoint) judgeLocked(now int64) {
 	if len(e.heard) > 0 && (now < e.asof || now-e.asof > fresh) {
 		e.heard = nil
-		e.setLocked(now, now, e.m)
+		e.setLocked(now, now, e.m, e.atOnce)
 	}
 	if now < e.from { // the clock stepped back
 		e.silent = 0
@@ -226,59 +238,64 @@ func (e *Endpoint) judgeLocked(now int64) {
 		case e.done+overdue >= MinAnswers:
 			w := Window{
 				Sent: e.sent, Done: e.done, Refused: e.refused.Load(),
+				Full: e.full.Load(), Usual: v.Usual,
 				Slow: 2*v.Slow > v.Callers, Late: 2*v.Late > v.Callers, Failing: 2*v.Failed > v.Callers,
 			}
 			m, o := Judge(e.m, e.s.Floor, w)
 			e.judged, e.silent = v, 0
-			e.endLocked(now, end, m, o)
+			p := max(JudgeAtOnce(e.atOnce, e.s.Floor, w, e.s.SLO), e.s.leastAtOnce())
+			e.endLocked(now, end, m, p, o)
 		case now-e.from < patience*length:
 			e.next.Store(min(now+length, e.from+patience*length)) // it goes on
 		default:
 			end = e.from + patience*length
 			if e.silent == 0 {
-				e.silent, e.frozen = e.from, e.m
+				e.silent, e.frozen, e.held = e.from, e.m, e.atOnce
 			}
-			e.endLocked(now, end, e.returned(end), TooFew)
-			if e.m == Whole {
+			e.endLocked(now, end, e.returned(e.frozen, end), e.returned(e.held, end), TooFew)
+			if e.m == Whole && e.atOnce == Whole {
 				e.beginLocked(now) // in whatever else has passed, nothing was seen
 			}
 		}
 	}
-	if e.m == Whole && e.agreed == Whole && now-e.changed >= quiet && e.lowered.Load() != nil {
+	if e.m == Whole && e.atOnce == Whole && e.agreed == Whole && now-e.changed >= quiet && e.lowered.Load() != nil {
 		e.applyLocked(Change{Endpoint: e.name, At: now, Over: true})
 	}
 }
 
-// returned is what m is on its way back to 1, at a time since which nothing is known.
-func (e *Endpoint) returned(at int64) int {
+// returned is what a part that was frozen is on its way back to 1, at a time since which nothing is known.
+func (e *Endpoint) returned(frozen int, at int64) int {
 	length := e.s.window()
 	gone := min(at-e.silent, back*length) - patience*length
-	return e.frozen + int(int64(Whole-e.frozen)*gone/((back-patience)*length))
+	return frozen + int(int64(Whole-frozen)*gone/((back-patience)*length))
 }
 
-// endLocked ends, now, the window up to a time, with m from then on.
-func (e *Endpoint) endLocked(now, at int64, m int, o Outcome) {
+// endLocked ends, now, the window up to a time, with m and atOnce from then on.
+func (e *Endpoint) endLocked(now, at int64, m, atOnce int, o Outcome) {
 	e.last = o
 	e.windows[o]++
 	e.voice = o != TooFew
-	e.setLocked(now, at, m)
+	e.setLocked(now, at, m, atOnce)
 	e.beginLocked(at)
 }
 
-// setLocked has, from now on, m count as of a time.
-func (e *Endpoint) setLocked(now, at int64, m int) {
+// setLocked has, from now on, m and atOnce count as of a time.
+func (e *Endpoint) setLocked(now, at int64, m, atOnce int) {
 	agreed := m
 	if len(e.heard) > 0 {
 		agreed = max(e.agreeLocked(m), e.s.Floor)
 	}
-	if m == e.m && agreed == e.agreed {
+	if m == e.m && atOnce == e.atOnce && agreed == e.agreed {
 		return
 	}
 	c := Change{Endpoint: e.name, At: now, Since: at}
 	if m != e.m { // else its own buckets may never have been lowered
 		c.Own = m
 	}
-	if before := e.lowered.Load(); agreed != e.agreed || before == nil || before.Shared == nil {
+	if atOnce != e.atOnce {
+		c.AtOnce = atOnce
+	}
+	if before := e.lowered.Load(); agreed != e.agreed || m != e.m && (before == nil || before.Shared == nil) {
 		c.Shared = agreed
 	}
 	e.applyLocked(c)
@@ -289,5 +306,6 @@ func (e *Endpoint) beginLocked(at int64) {
 	e.from, e.latest, e.sent, e.done = at, at, 0, 0
 	e.callers.n, e.callers.secret = 0, rand.Uint64()
 	e.refused.Store(0)
+	e.full.Store(0)
 	e.next.Store(at + e.s.window())
 }

@@ -17,6 +17,9 @@ const (
 
 	slowPercent   = 60 // of the objective, from which on a percentile is slow
 	failedPercent = 5  // of answers, above which an endpoint fails
+	usualPercent  = 40 // of the objective, that an answer may take as a rule before fewer may be under way
+
+	raiseAtOnce = Whole / 100
 
 	// mostCut is how much of m a window may take at most, whatever was not answered in it: half.
 	mostCut = 2
@@ -50,10 +53,13 @@ type Window struct {
 	Sent    int64 // requests to the API
 	Done    int64 // its answers
 	Refused int64 // requests that a lowered rate refused
+	Full    int64 // requests that a lowered limit on how many are under way refused
 
 	Slow    bool // the median of callers' 95th percentiles is above 0.6 of the objective
 	Late    bool // and above all of it
 	Failing bool // more than 5 % of the answers are failures, for most callers
+
+	Usual time.Duration // what an answer takes: the median of callers' means
 }
 
 // Judge is the multiplier after a window in which it was m, at least floor; both are 1 to Whole.
@@ -76,6 +82,24 @@ func Judge(m, floor int, w Window) (next int, o Outcome) {
 	return max(lower, floor, 1), o
 }
 
+// JudgeAtOnce is which part of limits on requests under way is in force after a window in which it was p, at least
+// floor; both are 1 to Whole. It goes by the gradient, which is how much longer an answer takes than it may as a rule: at
+// twice the time and above it falls by a tenth. It rises by a hundredth where requests were refused for it.
+//
+// Others measure the gradient against how long answers have taken for long. That drifts with what it is to detect, and
+// the objective does not.
+func JudgeAtOnce(p, floor int, w Window, slo time.Duration) int {
+	gradient := Whole / 2
+	if usual := slo * usualPercent / 100; !w.Failing && w.Usual < 2*usual {
+		gradient = int(min(Whole, usual*Whole/max(w.Usual, 1)))
+	}
+	p -= p * (Whole - gradient) / (5 * Whole)
+	if w.Full > 0 {
+		p += raiseAtOnce
+	}
+	return min(Whole, max(p, floor, 1))
+}
+
 // Settings are what an endpoint is held to.
 type Settings struct {
 	// SLO is the objective: what 95 of 100 answers are to begin within. 1 ms to 30 s.
@@ -84,6 +108,9 @@ type Settings struct {
 	// Floor is the least multiplier, in 1024ths: 1 to Whole. Without one of some size, an API that is slow for a reason
 	// of its own would be left without requests, and so without anything that says that it is well again.
 	Floor int
+
+	// AtOnce has limits on how many requests are under way follow the API as well, those of this process alone.
+	AtOnce bool
 }
 
 const (
@@ -98,6 +125,14 @@ func (s *Settings) window() int64 { return int64(max(shortest, 2*s.SLO)) }
 // Judged is from how many answers a second on the API can be judged: with fewer, windows have too few to the last.
 func (s *Settings) Judged() float64 {
 	return MinAnswers / time.Duration(patience*s.window()).Seconds()
+}
+
+// leastAtOnce is the least part of limits on requests under way: all of them where they do not follow the API.
+func (s *Settings) leastAtOnce() int {
+	if !s.AtOnce {
+		return Whole
+	}
+	return s.Floor
 }
 
 // slow is the time from which on an answer counts as slow.

@@ -17,6 +17,12 @@ func (pl *Planner) loweredAt(t *endpoint.Table, m endpoint.Match, now int64) (l 
 // lowered is the one of l that a rule goes by; nil for rules that go by none.
 func lowered(l rate.Lowerings, terms *policy.Terms, level policy.Level) *rate.Lowered {
 	one := l.Own
+	if terms.Concurrent {
+		if one = l.AtOnce; one == nil || KeepsPlaces(terms, level) != "" {
+			return nil
+		}
+		return one
+	}
 	if Agreed(terms.Scope) {
 		one = l.Shared
 	}
@@ -36,16 +42,41 @@ func KeepsRate(terms *policy.Terms, level policy.Level) string {
 		rate.Scope(terms.Scope))
 }
 
-// MetLowered reports whether a rule whose rate is lowered refused the request: or would be, if those who share its
-// bucket saw what this process does.
-func (p *Plan) MetLowered() bool {
-	if p.Lowered.Own.Part() == rate.Whole && p.Lowered.Shared.Part() == rate.Whole {
-		return false
+// KeepsPlaces says why a limit on how many requests are under way is not lowered where others at its endpoint are; "" if
+// it is. What several processes share would need what they agree on, and a set of places to give back.
+func KeepsPlaces(terms *policy.Terms, level policy.Level) string {
+	switch {
+	case level.EveryEndpoint():
+		return "its bucket is for all endpoints together"
+	case Agreed(terms.Scope):
+		return "its places are shared by several gateways"
+	}
+	return ""
+}
+
+// atOnce is a shape of requests under way of which a part is in force: of one at least. Places are kept by when they
+// were taken, whatever the limit.
+func atOnce(s rate.Shape, part int) rate.Shape {
+	s.Capacity = max(s.Unit, s.Capacity/s.Unit*int64(part)/rate.Whole*s.Unit)
+	return s
+}
+
+// MetLowered reports whether rules refused the request whose rates are lowered, or whose number of requests under way
+// is: or would be, if those who share its bucket saw what this process does.
+func (p *Plan) MetLowered() (rates, atOnce bool) {
+	own, shared, places := p.Lowered.Own.Part() < rate.Whole, p.Lowered.Shared.Part() < rate.Whole,
+		p.Lowered.AtOnce.Part() < rate.Whole
+	if !own && !shared && !places {
+		return false, false
 	}
 	for i := range p.Takes {
 		if t := &p.Takes[i]; t.Lowered != nil && !t.Shadow && !p.Outs[i].Allowed && !p.Outs[i].Unknown {
-			return true
+			if t.Lowered == p.Lowered.AtOnce {
+				atOnce = places
+			} else {
+				rates = own || shared
+			}
 		}
 	}
-	return false
+	return rates, atOnce
 }

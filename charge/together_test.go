@@ -199,7 +199,7 @@ func (w *company) lower() {
 				at.Answered(w.now(), n, took, false)
 			}
 			if took == time.Millisecond {
-				at.Refused()
+				at.Refused(true, false)
 			}
 		}
 		time.Sleep(1100 * time.Millisecond)

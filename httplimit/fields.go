@@ -366,7 +366,11 @@ func (r *rendered) loweredTo(part uint16, render func(policy.Rule) *rendered) *r
 		return last
 	}
 	rule := r.Rule
-	rule.Limit, rule.Per = slower(rule.Limit, rule.Per, int64(part))
+	if rule.Algorithm == policy.Concurrency {
+		rule.Limit = max(1, rule.Limit*int64(part)/rate.Whole)
+	} else {
+		rule.Limit, rule.Per = slower(rule.Limit, rule.Per, int64(part))
+	}
 	next := render(rule)
 	next.lowered, next.perToken = part, r.perToken*rate.Whole/float64(part)
 	r.lower.Store(next)

@@ -118,6 +118,9 @@ type Adaptive struct {
 	Why  string        `json:"why"`
 
 	keepsShared bool // the store of shared buckets cannot lower rates
+
+	followed bool    // by limits on how many requests are under way as well
+	atOnce   float64 // the part of these that is in force
 }
 
 // Principal is a further principal of a request.
@@ -190,7 +193,7 @@ type Attempt struct {
 	// where this process is the only one and the rule says it all.
 	Envelope *Envelope `json:"envelope,omitempty"`
 
-	// Multiplier is the part of the rule's rate that is in force, if it is lowered, and KeepsRate why it is not where
+	// Multiplier is the part of the rule's rate, or of its number of requests under way, that is in force, if it is lowered, and KeepsRate why it is not where
 	// others at the endpoint are. Both are absent where none ever is.
 	Multiplier float64 `json:"multiplier,omitempty"`
 	KeepsRate  string  `json:"keeps_rate,omitempty"`
@@ -378,6 +381,7 @@ func (x *Explanation) explainAdaptive(l *headgate.Limiter, d *headgate.Look) {
 	x.Adaptive = &Adaptive{
 		Multiplier: multiplier(s.Multiplier), Floor: multiplier(s.Settings.Floor), SLO: s.Settings.SLO,
 		Agreed: multiplier(s.Agreed), Others: s.Others, keepsShared: s.KeepsShared,
+		followed: s.Settings.AtOnce, atOnce: multiplier(s.AtOnce),
 		Last: s.Last.String(), Why: s.Words(),
 	}
 }
@@ -501,6 +505,10 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			if x.Adaptive != nil {
 				terms := d.Plan.Set.Terms(c.Rule)
 				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level); {
+				case terms.Concurrent && x.Adaptive.followed:
+					if a.KeepsRate = charge.KeepsPlaces(&terms, c.Level); a.KeepsRate == "" {
+						a.Multiplier = x.Adaptive.atOnce
+					}
 				case a.KeepsRate != "":
 				case !charge.Agreed(terms.Scope):
 					a.Multiplier = x.Adaptive.Multiplier

@@ -202,7 +202,10 @@ func (l *Lowered) Stretch(d time.Duration) time.Duration {
 // Lowerings are by how much the rates at an endpoint are lowered: Own for buckets that this process alone takes
 // from, and Shared for those that others take from as well, which all of them agree on. Own is nil where nothing was
 // lowered of late. Shared is so only while Own is too, or where the store of shared buckets cannot lower rates.
-type Lowerings struct{ Own, Shared *Lowered }
+//
+// AtOnce is by how much limits on how many requests are under way are lowered, of buckets that this process alone takes
+// from. It has no past: what is under way is.
+type Lowerings struct{ Own, Shared, AtOnce *Lowered }
 
 // Span says what the slower clock has counted from Age ago until now, both in nanoseconds.
 type Span struct{ Age, Counted int64 }

@@ -33,6 +33,12 @@ func check(t *testing.T, s scenario, o outcome) {
 	}
 }
 
+// TestAtOnce: limits on requests under way that follow the API as well keep what is promised.
+func TestAtOnce(t *testing.T) {
+	s := scenarios(1.3)[1]
+	check(t, s, run(s, newGuarded(s.backend, 10), 7))
+}
+
 // TestPoisoned: one caller of three, and half of fifty but one, lower nobody's rates while the API is well.
 func TestPoisoned(t *testing.T) {
 	for callers, poisoned := range map[int]int{3: 1, 50: 24} {

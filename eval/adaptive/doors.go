@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // contender makes a door.
@@ -52,8 +55,9 @@ func (open) multiplier(int64) float64 { return 1 }
 
 // ours is a headgate.Limiter with a rule of as many requests a second as the API can do at its best.
 type ours struct {
-	now   int64
+	now   atomic.Int64
 	lim   *headgate.Limiter
+	holds bool // requests have places while they are under way
 	table *adaptive.Table
 	peers []netip.Addr
 }
@@ -66,11 +70,32 @@ const (
 
 func newOurs(b backend, adapts bool) *ours { return newOursWith(b, adapts, func(*headgate.Options) {}) }
 
+// newGuarded is one with so many requests of each caller under way at once besides, which follow the API as well.
+func newGuarded(b backend, atOnce int64) *ours {
+	o := newOursWith(b, true, func(o *headgate.Options) {
+		places := policy.Rule{Endpoint: at, Limit: atOnce, Per: time.Hour}
+		if err := places.SetSubject("in_flight:principal"); err != nil {
+			panic(err) // it is ours
+		}
+		set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{places,
+			{Endpoint: at, Limit: int64(b.mu), Burst: burst, Subject: policy.SubjectEndpoint},
+			{Endpoint: policy.Default, Limit: 1000}}}, policy.CompileOptions{Endpoints: o.Endpoints})
+		if err := problems.Err(); err != nil {
+			panic(err) // it is ours
+		}
+		o.Rules, o.Policies = nil, headgate.Fixed(set)
+		o.Adaptive.Use(map[string]adaptive.Settings{at: {SLO: b.slo, Floor: floor, AtOnce: true}}, epoch)
+	})
+	o.holds = true
+	return o
+}
+
 func newOursWith(b backend, adapts bool, change func(*headgate.Options)) *ours {
-	o := &ours{now: epoch}
+	o := &ours{}
+	o.now.Store(epoch)
 	options := headgate.Options{
 		Rules: []string{fmt.Sprintf("%s %.0f/s burst %d by endpoint", at, b.mu, burst), "default 1000/s"},
-		Now:   func() time.Time { return time.Unix(0, o.now) },
+		Now:   func() time.Time { return time.Unix(0, o.now.Load()) },
 	}
 	template, err := endpoint.ParseTemplate(at)
 	if err != nil {
@@ -97,22 +122,34 @@ func newOursWith(b backend, adapts bool, change func(*headgate.Options)) *ours {
 }
 
 func (o *ours) admit(now int64, caller int) (bool, func(int64, time.Duration, bool)) {
-	o.now = now
+	o.now.Store(now)
 	request := headgate.Request{Method: http.MethodGet, Target: "/work", Peer: o.peers[caller]}
-	d := o.lim.Check(context.Background(), request)
+	ctx := context.Background()
+	var d headgate.Decision
+	var place headgate.Reservation
+	if o.holds {
+		place, d = o.lim.Reserve(ctx, request, reservation.MaxTimeout)
+	} else {
+		d = o.lim.Check(ctx, request)
+	}
 	if !d.Allowed {
 		return false, nil
 	}
 	x := o.lim.Exchange(&d)
 	x.Sent()
 	return true, func(now int64, _ time.Duration, failed bool) {
-		o.now = now
+		o.now.Store(now)
 		x.Answered(failed)
+		if o.holds {
+			if _, err := o.lim.SettleAnswer(ctx, place.ID, headgate.Answer{Actual: 1}); err != nil {
+				panic(err)
+			}
+		}
 	}
 }
 
 func (o *ours) multiplier(now int64) float64 {
-	o.now = now
+	o.now.Store(now)
 	if o.table == nil {
 		return 1
 	}

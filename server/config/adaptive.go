@@ -17,11 +17,14 @@ type Adaptive struct {
 
 	// Floor is the least part of what rules say that is in force, whatever the API does. Default 0.1.
 	Floor float64 `yaml:"floor"`
+
+	// AtOnce has limits on how many requests are under way follow the API as well, those of scope local. Default false.
+	AtOnce bool `yaml:"at_once"`
 }
 
 // Settings are what a is for each of its endpoints.
 func (a *Adaptive) Settings() adaptive.Settings {
-	return adaptive.Settings{SLO: a.SLO, Floor: int(a.Floor*adaptive.Whole + 0.5)}
+	return adaptive.Settings{SLO: a.SLO, Floor: int(a.Floor*adaptive.Whole + 0.5), AtOnce: a.AtOnce}
 }
 
 // MaxAdaptive is at how many endpoints rates may be lowered: each is a value of a metric's label.

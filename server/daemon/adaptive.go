@@ -49,7 +49,8 @@ func (p *parts) adapted(e adaptive.Event) {
 		return
 	}
 	p.log.Warn("adaptive: rates are lowered", "endpoint", e.Endpoint,
-		"to", fmt.Sprintf("%.2f", float64(e.Status.Multiplier)/adaptive.Whole), "because", e.Status.Words())
+		"to", fmt.Sprintf("%.2f", float64(e.Status.Multiplier)/adaptive.Whole),
+		"at_once_to", fmt.Sprintf("%.2f", float64(e.Status.AtOnce)/adaptive.Whole), "because", e.Status.Words())
 }
 
 // lowered hears of each change of what the rates of an endpoint are lowered to.

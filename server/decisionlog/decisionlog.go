@@ -116,6 +116,7 @@ type Changed struct {
 	Since      int64   `json:"since,omitempty"`
 	Multiplier float64 `json:"multiplier,omitempty"`
 	Agreed     float64 `json:"agreed,omitempty"`
+	AtOnce     float64 `json:"at_once,omitempty"` // the same, of limits on how many requests are under way
 }
 
 // Skipped is the line that follows a second in which there was no room for all.
@@ -192,6 +193,7 @@ func (l *Log) Changed(c adaptive.Change) {
 	line := Changed{
 		Time: l.o.Now().UTC(), At: c.At, Lowered: c.Endpoint, Since: c.Since,
 		Multiplier: float64(c.Own) / rate.Whole, Agreed: float64(c.Shared) / rate.Whole,
+		AtOnce: float64(c.AtOnce) / rate.Whole,
 	}
 	if c.Over {
 		line.Since, line.Multiplier = 0, 1

@@ -7,6 +7,8 @@ var (
 		"The part of what rules say that is in force at an endpoint whose rates follow the API.", "endpoint")
 	descAgreed = describe("adaptive_agreed_multiplier",
 		"The same for buckets that gateways share, where others are heard.", "endpoint")
+	descAtOnce = describe("adaptive_at_once_multiplier",
+		"The same for limits on how many requests are under way, where these follow the API.", "endpoint")
 	descWindows = describe("adaptive_windows_total",
 		"Windows in which such an endpoint was judged, by what they came to.", "outcome")
 )
@@ -25,6 +27,9 @@ func (g *gauges) adapted(out series) {
 		out.gauge(descMultiplier, float64(all[i].Multiplier)/adaptive.Whole, all[i].Endpoint)
 		if all[i].Others > 0 {
 			out.gauge(descAgreed, float64(all[i].Agreed)/adaptive.Whole, all[i].Endpoint)
+		}
+		if all[i].Settings.AtOnce {
+			out.gauge(descAtOnce, float64(all[i].AtOnce)/adaptive.Whole, all[i].Endpoint)
 		}
 		for outcome, n := range all[i].Windows {
 			windows[outcome] += n

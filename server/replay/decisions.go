@@ -73,7 +73,7 @@ func inDecisions() func(line string, e *Entry) error {
 	requests, reserved, settles := o.first("requests"), o.first("reservation"), o.first("settled")
 	actual, status, outcome := o.first("actual"), o.first("status"), o.first("outcome")
 	callerClass, multiplier := o.first("caller_class"), o.first("multiplier")
-	lowers, since, agreed := o.first("lowered"), o.first("since"), o.first("agreed")
+	lowers, since, agreed, atOnce := o.first("lowered"), o.first("since"), o.first("agreed"), o.first("at_once")
 	return func(line string, e *Entry) error {
 		if err := o.read(line); err != nil {
 			return err
@@ -106,7 +106,7 @@ func inDecisions() func(line string, e *Entry) error {
 			return nil
 		}
 		if changes {
-			return d.change(e.At, template, text(since), text(multiplier), text(agreed))
+			return d.change(e.At, template, text(since), text(multiplier), text(agreed), text(atOnce))
 		}
 		d.Reserved = text(reserved)
 		d.Allowed, d.Reason, d.Rule, d.Project = verdict == "allowed", text(reason), text(rule), text(project)
@@ -138,15 +138,16 @@ func inDecisions() func(line string, e *Entry) error {
 }
 
 // change reads the line of an endpoint whose rates are lowered to another part.
-func (d *Decided) change(at int64, endpoint, since, multiplier, agreed string) error {
+func (d *Decided) change(at int64, endpoint, since, multiplier, agreed, atOnce string) error {
 	c := &adaptive.Change{Endpoint: strings.Clone(endpoint), At: at, Since: at, Over: since == ""}
-	var errs [3]error
+	var errs [4]error
 	if since != "" {
 		if c.Since, errs[0] = strconv.ParseInt(since, 10, 64); errs[0] != nil {
 			errs[0] = fmt.Errorf("since is %q, want nanoseconds since 1970", since)
 		}
 		c.Own, errs[1] = part("multiplier", multiplier)
 		c.Shared, errs[2] = part("agreed", agreed)
+		c.AtOnce, errs[3] = part("at_once", atOnce)
 	}
 	d.Change = c
 	return errors.Join(errs[:]...)

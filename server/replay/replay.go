@@ -253,7 +253,7 @@ func (r *Replay) catchUp(endpoint string, at int64, part int) {
 	if known != nil {
 		now = known.Lowered(at)
 	}
-	if now.Own.Part() != part && now.Shared.Part() != part {
+	if now.Own.Part() != part && now.Shared.Part() != part && now.AtOnce.Part() != part {
 		r.follow(adaptive.Change{Endpoint: strings.Clone(endpoint), At: at, Since: at, Own: part, Shared: part})
 	}
 }
