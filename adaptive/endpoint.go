@@ -104,7 +104,10 @@ func (s *Status) Words() string {
 }
 
 func newEndpoint(name string, s Settings, now int64, in *Table) *Endpoint {
-	e := &Endpoint{name: name, notify: in.Notify, keeps: in.KeepShared, told: in.Changed, s: s, m: Whole, atOnce: Whole, agreed: Whole}
+	e := &Endpoint{
+		name: name, notify: in.Notify, keeps: in.KeepShared, told: in.Changed,
+		s: s, m: Whole, atOnce: Whole, agreed: Whole,
+	}
 	e.beginLocked(now)
 	return e
 }

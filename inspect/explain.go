@@ -193,7 +193,8 @@ type Attempt struct {
 	// where this process is the only one and the rule says it all.
 	Envelope *Envelope `json:"envelope,omitempty"`
 
-	// Multiplier is the part of the rule's rate, or of its number of requests under way, that is in force, if it is lowered, and KeepsRate why it is not where
+	// Multiplier is the part of the rule's rate, or of its number of requests under way, that is in
+	// force, if it is lowered, and KeepsRate why it is not where
 	// others at the endpoint are. Both are absent where none ever is.
 	Multiplier float64 `json:"multiplier,omitempty"`
 	KeepsRate  string  `json:"keeps_rate,omitempty"`
