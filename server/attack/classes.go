@@ -21,12 +21,13 @@ import (
 	"github.com/headgate-io/headgate/rate"
 )
 
-// What rules promise to classes of requests that share a budget (policy.PriorityTerms) is tried without a deployment, in
-// virtual time: on one, whoever tried it would deny everybody. Two things are tried of each such budget, full at first:
+// What rules promise to classes of requests that share a budget (policy.PriorityTerms) is tried without a deployment,
+// in virtual time: on one, whoever tried it would deny everybody. Two things are tried of each such budget, full at
+// first:
 //
 //   - all classes but one ask for whatever they can get, and one for what it is guaranteed: it has to get that;
-//   - all ask for whatever they can get, the lowest class first at each moment: together they may get burst and rate, each
-//     has to get what it is guaranteed, and the highest class all that the others are not.
+//   - all ask for whatever they can get, the lowest class first at each moment: together they may get burst and rate,
+//     each has to get what it is guaranteed, and the highest class all that the others are not.
 //
 // And of every class but the highest, requests claim another, in each way that a client has.
 
@@ -79,11 +80,11 @@ type ClassShare struct {
 	Class   string  `json:"class"`
 	By      string  `json:"by,omitempty"` // whose request it is
 	Percent int     `json:"guaranteed_percent"`
-	Alone   bool    `json:"asks_for_share"` // it asks for what it is guaranteed, and all others for whatever they can get
+	Alone   bool    `json:"asks_for_share"` // for what it is guaranteed, while all others ask for all they can get
 	Asked   int64   `json:"asked"`
 	Passed  int64   `json:"passed"`
 	Others  int64   `json:"by_other_rules"`     // of those denied, whose reason is other rules
-	Share   int64   `json:"share"`              // that the class is guaranteed in the time; what passes above is borrowed
+	Share   int64   `json:"share"`              // that it is guaranteed in the time; what passes above is borrowed
 	Least   int64   `json:"at_least,omitempty"` // that have to pass
 	Most    int64   `json:"at_most"`            // of all classes together
 	Verdict Verdict `json:"verdict"`
@@ -211,8 +212,8 @@ func caller(i int) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// candidates are requests to each endpoint: of anybody, of a user of one project in each tier and of each project that a
-// rule says a class of, and of those whose credential says a class, which is said for them.
+// candidates are requests to each endpoint: of anybody, of a user of one project in each tier and of each project that
+// a rule says a class of, and of those whose credential says a class, which is said for them.
 func (r *Rules) candidates(yield func(asker) bool) {
 	table := r.Set.Endpoints()
 	targets := []headgate.Request{{Method: "GET", Target: "/" + encode64(digest("unknown", 0)[:9])}}
@@ -262,7 +263,8 @@ func (r *Rules) projects() (list []string) {
 		}
 	}
 	for i := range r.Document.Rules {
-		if rule := &r.Document.Rules[i]; rule.Project != "" && rule.Priority != "" && !slices.Contains(list, rule.Project) {
+		rule := &r.Document.Rules[i]
+		if rule.Project != "" && rule.Priority != "" && !slices.Contains(list, rule.Project) {
 			list = append(list, rule.Project)
 		}
 	}
@@ -571,16 +573,16 @@ func (f *flood) least(i int) int64 {
 func (r *Rules) claim(ctx context.Context, a asker) ClassClaim {
 	c := ClassClaim{Class: a.class.String(), By: a.by, Verdict: Held}
 	is := r.Real.Look(ctx, a.request)
-	for _, family := range slices.Concat(classClaims(r.Set.ClassClaim()), Headers.Families, Keys.Families, Tokens.Families,
-		Spelling.Families) {
+	for _, family := range slices.Concat(classClaims(r.Set.ClassClaim()), Headers.Families, Keys.Families,
+		Tokens.Families, Spelling.Families) {
 		for i := range claimed {
 			sent := family.Make(Request{Method: a.request.Method, Target: a.request.Target}, i)
 			request := a.request
 			request.Method, request.Target, request.Header = sent.Method, sent.Target, fields(sent.Header)
 			look := r.Real.Look(ctx, request)
 			c.Tried++
-			if look.Endpoint.ID != is.Endpoint.ID || look.Endpoint.Status != is.Endpoint.Status || !look.Plan.Planned() ||
-				look.Class >= is.Class {
+			if look.Endpoint.ID != is.Endpoint.ID || look.Endpoint.Status != is.Endpoint.Status ||
+				!look.Plan.Planned() || look.Class >= is.Class {
 				continue
 			}
 			c.Verdict = Raised

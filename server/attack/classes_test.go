@@ -55,11 +55,13 @@ func tryClasses(t *testing.T, r *attack.Rules) attack.Budget {
 }
 
 var sharedRules = map[string]policy.Rule{
-	"tokens":        {Limit: 20, Per: time.Hour, Burst: 20, Priority: "high:20,normal:10,low:10"},
-	"many tokens":   {Limit: 1 << 30, Burst: 1 << 20, Priority: "high:30,normal:1,low:0"},
-	"a queue":       {Limit: 200, Burst: 80, Algorithm: policy.LeakyBucket, Priority: "high:10,normal:10,low:5"},
-	"requests":      {Limit: 50, Burst: 100, Subject: policy.SubjectPrincipal.Counting(policy.CountsRequests), Priority: "normal:40,low:50"},
-	"places":        {Limit: 100, Algorithm: policy.Concurrency, Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay), Priority: "high:10,normal:10,low:5"},
+	"tokens":      {Limit: 20, Per: time.Hour, Burst: 20, Priority: "high:20,normal:10,low:10"},
+	"many tokens": {Limit: 1 << 30, Burst: 1 << 20, Priority: "high:30,normal:1,low:0"},
+	"a queue":     {Limit: 200, Burst: 80, Algorithm: policy.LeakyBucket, Priority: "high:10,normal:10,low:5"},
+	"requests": {Limit: 50, Burst: 100, Subject: policy.SubjectPrincipal.Counting(policy.CountsRequests),
+		Priority: "normal:40,low:50"},
+	"places": {Limit: 100, Algorithm: policy.Concurrency, Priority: "high:10,normal:10,low:5",
+		Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay)},
 	"of the caller": {Endpoint: "x", Limit: 10, Burst: 10, Subject: policy.SubjectIP, Priority: "high:20,low:10"},
 }
 
@@ -98,7 +100,7 @@ func TestAttackFindsAClassThatDoesNotGetItsShare(t *testing.T) {
 		"nothing for the lowest":   {priority("high:20,normal:10,low:0"), "low", attack.Starved},
 		"less for the middle":      {priority("high:20,normal:5,low:10"), "normal", attack.Starved},
 		"the highest borrows less": {priority("high:20,normal:40,low:30"), "high", attack.Starved},
-		"a larger budget":          {func(rules []policy.Rule) { rules[len(rules)-1].Burst *= 2 }, "together", attack.Widened},
+		"a larger budget":          {func(rules []policy.Rule) { rules[3].Burst *= 2 }, "together", attack.Widened},
 	} {
 		for _, budget := range []string{"tokens", "many tokens", "a queue", "places"} {
 			shared := sharedRules[budget]
@@ -135,7 +137,8 @@ func TestAttackFindsAClassThatCanBeClaimed(t *testing.T) {
 	rules := []policy.Rule{
 		{Endpoint: "POST /v1/payments", Limit: 15, Priority: "critical"},
 		{Endpoint: policy.Default, Limit: 15},
-		{Endpoint: policy.All, Limit: 20, Burst: 20, Subject: policy.SubjectEndpoint, Priority: "critical:20,normal:20"},
+		{Endpoint: policy.All, Limit: 20, Burst: 20, Subject: policy.SubjectEndpoint,
+			Priority: "critical:20,normal:20"},
 	}
 	r := triedRules(t, rules, nil)
 	r.Real = believing{r.Real.(*trial.Bench).Limiter}

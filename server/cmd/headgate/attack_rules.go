@@ -25,7 +25,8 @@ func attackedEither(flags *pflag.FlagSet, from *configFlags, deployment bool) er
 		switch _, ofRules := from.apply[f.Name]; {
 		case f.Name == "json":
 		case deployment && (ofRules || f.Name == "config"):
-			errs = append(errs, fmt.Errorf("--%s is for rules that are tried in virtual time, want no URL beside it", f.Name))
+			errs = append(errs, fmt.Errorf("--%s is for rules that are tried in virtual time, want no URL beside it",
+				f.Name))
 		case !deployment && !ofRules && f.Name != "config":
 			errs = append(errs, fmt.Errorf("--%s is for a deployment, want its URL beside it", f.Name))
 		}
@@ -61,8 +62,8 @@ func attackRules(cmd *cobra.Command, from *configFlags, asJSON bool) error {
 		return err
 	}
 	if len(budgets) == 0 {
-		return usagef("no rule has a budget that classes share and that requests meet: want one with a priority such as " +
-			`"high:20,normal:10,low:10", or the URL of a deployment to attack`)
+		return usagef("no rule has a budget that classes share and that requests meet: want one with a priority " +
+			`such as "high:20,normal:10,low:10", or the URL of a deployment to attack`)
 	}
 	if asJSON {
 		err = writeJSON(cmd.OutOrStdout(), struct {
@@ -122,8 +123,8 @@ func writeSharedBudgets(w io.Writer, budgets []attack.Budget) error {
 		fmt.Fprintln(w)
 		for _, s := range b.Shares {
 			if s.Note != "" {
-				fmt.Fprintf(w, "%s, %s: %s\n", s.Class, map[bool]string{true: "asking for its share", false: "asking for all"}[s.Alone],
-					s.Note)
+				asking := map[bool]string{true: "asking for its share", false: "asking for all"}[s.Alone]
+				fmt.Fprintf(w, "%s, %s: %s\n", s.Class, asking, s.Note)
 			}
 		}
 		for _, c := range b.Claims {

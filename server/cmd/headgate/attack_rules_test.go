@@ -37,14 +37,16 @@ func rulesInVirtualTime(t *testing.T, priority string) (dir string) {
 func TestAttackOnRules(t *testing.T) {
 	dir := rulesInVirtualTime(t, `, priority: "high:20,normal:50"`)
 	code, stdout, stderr := call(t, dir, "attack", "--config", "headgate.yaml")
-	for _, want := range []string{"rule       * per endpoint: 20 per 1h, burst 20\n", "\nhigh      its 20 %", "\nnormal    its 50 %",
-		" held     POST /v1/payments, anybody\n", "\ntogether  all ", "\nnormal: 240 requests claimed another class: held\n"} {
+	for _, want := range []string{"rule       * per endpoint: 20 per 1h, burst 20\n", "\nhigh      its 20 %",
+		"\nnormal    its 50 %", " held     POST /v1/payments, anybody\n", "\ntogether  all ",
+		"\nnormal: 240 requests claimed another class: held\n"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, stdout does not say %q:\n%s%s", code, want, stdout, stderr)
 		}
 	}
 	dir = rulesInVirtualTime(t, `, priority: "high:20,normal:10"`)
-	if err := os.WriteFile(filepath.Join(dir, "routes.txt"), []byte("POST /v1/payments\nGET /v1/reports\n"), 0o600); err != nil {
+	fewer := []byte("POST /v1/payments\nGET /v1/reports\n")
+	if err := os.WriteFile(filepath.Join(dir, "routes.txt"), fewer, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, stdout, stderr = call(t, dir, "attack", "--config", "headgate.yaml", "--json")
@@ -60,8 +62,8 @@ func TestAttackOnRules(t *testing.T) {
 func TestAttackOnRulesRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--limit is for a deployment, want its URL beside it": {"--limit", "5"},
-		"--config is for rules that are tried in virtual time, want no URL beside it": {"http://127.0.0.1:1", "--config",
-			"headgate.yaml"},
+		"--config is for rules that are tried in virtual time, want no URL beside it": {
+			"http://127.0.0.1:1", "--config", "headgate.yaml"},
 		"no rule has a budget that classes share": {"--config", "headgate.yaml"},
 	} {
 		code, stdout, stderr := call(t, rulesInVirtualTime(t, ""), append([]string{"attack"}, args...)...)
