@@ -19,6 +19,10 @@ type Priced struct {
 	// body, which is whole, JSON by its header and not compressed; nil for none.
 	Price func(r *http.Request, target string, text []byte) Price
 
+	// Portions says what of a request costs how much, for whoever explains requests, also where that is too much: the
+	// dearest first, some at most. Default nil.
+	Portions func(r *http.Request, target string, text []byte) []Portion
+
 	// Refuse answers a request that Price found a fault of, and reports false to leave that to problem details. Default
 	// nil.
 	Refuse func(w http.ResponseWriter, r *http.Request, p Price) bool

@@ -41,6 +41,9 @@ type Explanation struct {
 	// is. It is absent where none was given and none is read.
 	Identifier string `json:"identifier,omitempty"`
 
+	// Body is what the request's body, or a document in its query, says of it; absent where none was given.
+	Body *Body `json:"body,omitempty"`
+
 	// Access is the rule of mode allow or block that settles the request; absent if none does.
 	Access *Access `json:"access,omitempty"`
 
@@ -66,6 +69,29 @@ type Explanation struct {
 
 	Verdict Verdict `json:"verdict"`
 }
+
+// Body is what a request's body says of it, as who reads it says; Explain looks at none.
+type Body struct {
+	Read  bool  `json:"read"`            // bodies at the endpoint say what requests are, or cost
+	Parts int64 `json:"parts,omitempty"` // requests that it holds
+
+	// Portions are what the cost is made of, the dearest first; absent where it is one.
+	Portions []Portion `json:"portions,omitempty"`
+
+	// Status is that of the answer by which the request is refused because of it, and Why says why; absent if it is
+	// not.
+	Status int    `json:"status,omitempty"`
+	Why    string `json:"why,omitempty"`
+}
+
+// Portion is a part of a cost.
+type Portion struct {
+	What string  `json:"what"` // "Query.users"
+	Cost float64 `json:"cost"` // in tokens
+}
+
+// RefusedBody is the reason of a Verdict on a request whose body is refused, before any rule.
+const RefusedBody = "refused_body"
 
 // Identity says whose budget a request uses, and why.
 type Identity struct {

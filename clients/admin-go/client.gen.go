@@ -1231,6 +1231,25 @@ type Explanation struct {
 		SloNs  int64  `json:"slo_ns"`
 		Why    string `json:"why"`
 	} `json:"adaptive,omitempty"`
+
+	// Body What the request's body, or a document in its query, says of it; absent where none was given.
+	Body *struct {
+		// Parts Requests that it holds.
+		Parts *int64 `json:"parts,omitempty"`
+
+		// Portions What the cost is made of, the dearest first; absent where it is one.
+		Portions *[]struct {
+			Cost float64 `json:"cost"`
+			What string  `json:"what"`
+		} `json:"portions,omitempty"`
+
+		// Read Bodies at the endpoint say what requests are, or cost.
+		Read bool `json:"read"`
+
+		// Status Of the answer by which the request is refused because of it; absent if it is not.
+		Status *int    `json:"status,omitempty"`
+		Why    *string `json:"why,omitempty"`
+	} `json:"body,omitempty"`
 	Buckets *[]struct {
 		Algorithm string `json:"algorithm"`
 
@@ -2457,6 +2476,9 @@ type ExplainByQueryParams struct {
 
 // ExplainJSONBody defines parameters for Explain.
 type ExplainJSONBody struct {
+	// Body Read where bodies say what a request is, or costs; as JSON unless the header says otherwise.
+	Body *string `json:"body,omitempty"`
+
 	// Cost What it costs, in tokens, where it says so itself.
 	Cost *int64 `json:"cost,omitempty"`
 

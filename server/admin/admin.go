@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/developers"
@@ -45,6 +46,7 @@ type Rules interface {
 // Warnings and Now may be left out; all others are required.
 type Options struct {
 	Limiter  *headgate.Limiter
+	Bodies   *httplimit.Calls // that are read; nil if none are
 	Policies *policy.Cache
 
 	// Database is where rules are kept, or why it cannot be used now. Compare reports

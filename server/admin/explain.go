@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/inspect"
 )
@@ -31,6 +33,9 @@ type ExplainRequest struct {
 	Project string `json:"project,omitempty"`
 
 	Identifier string `json:"identifier,omitempty"`
+
+	// Body is read where bodies say what a request is, or costs; as JSON unless Header says otherwise.
+	Body string `json:"body,omitempty"`
 
 	// Parts is how many requests it holds, for a batch. Default 1.
 	Parts int64 `json:"parts,omitempty"`
@@ -61,6 +66,9 @@ func (e *ExplainRequest) Check() error {
 	if e.Parts < 0 {
 		wrong("parts", strconv.FormatInt(e.Parts, 10), "how many requests it holds, or nothing for 1")
 	}
+	if e.Parts > 0 && e.Body != "" {
+		wrong("parts", strconv.FormatInt(e.Parts, 10), "nothing beside a body, which says it")
+	}
 	if e.Cost < 0 {
 		wrong("cost", strconv.FormatInt(e.Cost, 10), "how many tokens it costs, or nothing for what its endpoint does")
 	}
@@ -90,6 +98,44 @@ func (e *ExplainRequest) Request() headgate.Request {
 		r.User = &identity.User{ID: e.User, Project: e.Project}
 	}
 	return r
+}
+
+// Explain says what the request, which has been checked, would be answered by a limiter, of which calls are the
+// endpoints whose bodies are read. The error is the request's.
+func (e *ExplainRequest) Explain(ctx context.Context, l *headgate.Limiter,
+	calls *httplimit.Calls) (inspect.Explanation, error) {
+	request := e.Request()
+	queried := (e.Method == http.MethodGet || e.Method == http.MethodHead) && strings.Contains(e.Target, "?")
+	if e.Body == "" && !queried {
+		return inspect.Explain(ctx, l, request), nil
+	}
+	r, err := http.NewRequestWithContext(ctx, e.Method, "/", strings.NewReader(e.Body))
+	if err != nil {
+		return inspect.Explanation{}, fmt.Errorf("method is %q, want one of HTTP beside a body", asSent(e.Method))
+	}
+	if r.Header = header(e.Header); e.Body != "" && r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	looked, reads, err := calls.Look(r, &request)
+	if err != nil {
+		return inspect.Explanation{}, err
+	}
+	if e.Cost > 0 && request.Cost != e.Cost {
+		return inspect.Explanation{}, fmt.Errorf("cost is %d, want nothing beside a document, which says it", e.Cost)
+	}
+	x := inspect.Explain(ctx, l, request)
+	if !reads && queried {
+		return x, nil
+	}
+	x.Body = &inspect.Body{Read: reads, Parts: request.Parts, Status: looked.Status, Why: looked.Why}
+	for _, p := range looked.Portions {
+		x.Body.Portions = append(x.Body.Portions, inspect.Portion(p))
+	}
+	if looked.Status != 0 {
+		x.Cost, x.Considered, x.Buckets = 0, nil, nil
+		x.Verdict = inspect.Verdict{Reason: inspect.RefusedBody}
+	}
+	return x, nil
 }
 
 // checkHeader refuses lines that are not "Name: value". They are not repeated:
@@ -141,9 +187,13 @@ func (d *Door) explain(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = request.Check()
 	}
+	var x inspect.Explanation
+	if err == nil {
+		x, err = request.Explain(r.Context(), d.Limiter, d.Bodies)
+	}
 	if err != nil {
 		refuseError(w, r, invalidRequest, err)
 		return
 	}
-	answer(w, http.StatusOK, inspect.Explain(r.Context(), d.Limiter, request.Request()))
+	answer(w, http.StatusOK, x)
 }

@@ -24,6 +24,7 @@ func (d *Daemon) adminDoor(access admin.Access) (*admin.Door, error) {
 	p := d.parts
 	door, err := admin.New(admin.Options{
 		Limiter:        p.limiter,
+		Bodies:         p.calls,
 		Policies:       p.rules,
 		Database:       p.database.rules,
 		Compare:        database.Compare,

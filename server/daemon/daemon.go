@@ -475,15 +475,15 @@ func (d *Daemon) shutDown(ctx context.Context) error {
 }
 
 // Offline returns the Limiter that `headgate serve` would run with, without
-// listening and with every bucket full. It only reads: it makes no database,
-// no secret and no copy.
-func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.Limiter, error) {
+// listening and with every bucket full, and the endpoints whose bodies it would
+// read. It only reads: it makes no database, no secret and no copy.
+func Offline(ctx context.Context, c config.Config, log *slog.Logger) (*headgate.Limiter, *httplimit.Calls, error) {
 	p, err := build(ctx, c, Options{Log: log, readOnly: true})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p.close()
-	return p.limiter, nil
+	return p.limiter, p.calls, nil
 }
 
 // limitsUnknown reports whether rules are for requests that match no endpoint.

@@ -36,8 +36,8 @@ func priced(c config.Config, table *endpoint.Table) (all []httplimit.Priced, dea
 				continue
 			}
 			dearest[id] = cmp.Or(g.MaxCost, graphql.DefaultCost)
-			all = append(all, httplimit.Priced{Endpoint: at, Price: pricer.Price, Refuse: graphql.Refuse,
-				MaxBytes: int(g.MaxBytes), ReadTimeout: g.ReadTimeout})
+			all = append(all, httplimit.Priced{Endpoint: at, Price: pricer.Price, Portions: pricer.Portions,
+				Refuse: graphql.Refuse, MaxBytes: int(g.MaxBytes), ReadTimeout: g.ReadTimeout})
 		}
 	}
 	return all, dearest, errors.Join(faults...)

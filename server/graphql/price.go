@@ -89,6 +89,7 @@ func (p *Pricer) document(query, operation string, variables []byte, tokens int)
 	if err != nil {
 		return Cost{}, err
 	}
+	p.portions.told(root, &all)
 	c := Cost{Tokens: max(1, root.weight.plus(all.cost).whole()), Depth: all.depth,
 		Breadth: max(w.breadth, all.breadth), Roots: all.breadth}
 	switch o := &p.options; {
@@ -151,8 +152,9 @@ type sums struct {
 	cost    amount // but for what follows
 	per     amount // for each element of lists whose size stands above
 	depth   int
-	breadth int // how many there are
-	mirror  int // lists of types within each other, in what a schema says of itself
+	breadth int                // how many there are
+	mirror  int                // lists of types within each other, in what a schema says of itself
+	of      map[string]portion // what cost and per are made of, by field; nil unless somebody asks
 }
 
 // spread is a fragment where sizes may stand above it.
@@ -196,6 +198,7 @@ func (w *walk) set(selections ast.SelectionSet, on *typ, from *sized) (all sums,
 		all.cost, all.per = all.cost.plus(one.cost), all.per.plus(one.per)
 		all.depth, all.mirror = max(all.depth, one.depth), max(all.mirror, one.mirror)
 		all.breadth = min(1<<30, all.breadth+one.breadth)
+		all.add(&one)
 	}
 	return all, nil
 }
@@ -265,21 +268,38 @@ func (w *walk) field(f *ast.Field, on *typ, from *sized) (sums, error) {
 	all := sums{cost: own, depth: inner.depth + 1, breadth: 1, mirror: inner.mirror}
 	if d.of.meta || on.meta {
 		all.cost = inner.cost
-		return w.introspection(all, d, on)
+		if all, err = w.introspection(all, d, on); err == nil && w.portions != nil {
+			all.of = inner.of
+			all.add(&sums{of: map[string]portion{on.name + "." + d.name: {cost: all.cost - inner.cost}}})
+		}
+		return all, err
 	}
-	each := d.of.weight.plus(inner.cost).plus(inner.per.times(size))
-	for range d.lists - 1 { // those within the outermost
-		each = each.times(w.options.ListSize)
+	// An element costs what its type weighs and what is asked of it, and there are so many.
+	many := int64(1)
+	each := func(weight, cost, per amount) amount {
+		one := weight.plus(cost).plus(per.times(size))
+		for range d.lists - 1 { // those within the outermost
+			one = one.times(w.options.ListSize)
+		}
+		return one.times(many)
 	}
+	above := false
 	switch {
 	case d.lists == 0:
-		all.cost = own.plus(each)
 	case from.has(d):
-		all.per = each
+		above = true
 	case d.passes != nil:
-		all.cost = own.plus(each.times(w.options.ListSize))
+		many = w.options.ListSize
 	default:
-		all.cost = own.plus(each.times(size))
+		many = size
+	}
+	if all.cost = own; above {
+		all.per = each(d.of.weight, inner.cost, inner.per)
+	} else {
+		all.cost = own.plus(each(d.of.weight, inner.cost, inner.per))
+	}
+	if w.portions != nil {
+		all.of = portionsOf(on.name+"."+d.name, own, d.of.weight, above, inner.of, each)
 	}
 	return all, nil
 }

@@ -144,6 +144,8 @@ type Pricer struct {
 	options Options
 	types   map[string]*typ
 	roots   map[ast.Operation]*typ
+
+	portions *portions // nil unless somebody asks what costs are made of
 }
 
 // directives are those of the specification, for schemas that use them and do not declare them.

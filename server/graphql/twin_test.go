@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/vektah/gqlparser/v2/parser"
 
 	"github.com/headgate-io/headgate/body"
+	"github.com/headgate-io/headgate/httplimit"
 	"github.com/headgate-io/headgate/server/graphql"
 )
 
@@ -498,6 +501,14 @@ func TestRandomOperationsCostWhatTheTwinSays(t *testing.T) {
 			t.Fatalf("seed %d: %s\n%s\ncosts %+v, %v; want %d, %d deep, %d wide", seed, text, variables, got, err, want,
 				w.deep, w.wide)
 		}
+		sum := new(big.Rat)
+		for _, portion := range portionsOf(t, p, text, variables) {
+			one, _ := new(big.Rat).SetString(strconv.FormatFloat(portion.Cost, 'f', 3, 64))
+			sum.Add(sum, one)
+		}
+		if want < 1<<40 && sum.Cmp(price) != 0 { // beyond, a float64 has no thousandths
+			t.Fatalf("seed %d: %s\n%s\nits portions cost %v together, want %v", seed, text, variables, sum, price)
+		}
 		if want > 1000 {
 			dear++
 		}
@@ -507,6 +518,39 @@ func TestRandomOperationsCostWhatTheTwinSays(t *testing.T) {
 	}
 	if dear < 200 || deep < 200 {
 		t.Errorf("%d operations of more than 1000, %d of more than 4 levels; want 200 of each", dear, deep)
+	}
+}
+
+// portionsOf are those of a document that is posted.
+func portionsOf(t testing.TB, p *graphql.Pricer, text, variables string) []httplimit.Portion {
+	t.Helper()
+	sent, err := json.Marshal(map[string]any{"query": text, "variables": json.RawMessage(variables)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/graphql", nil)
+	return p.Portions(r, "/graphql", sent)
+}
+
+// TestPortionsNameTheDearestFields first, also of what costs too much, and some at most.
+func TestPortionsNameTheDearestFields(t *testing.T) {
+	var schema, all strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&schema, "f%02d(first: Int): [T!] ", i)
+		fmt.Fprintf(&all, "f%02d(first: %d) { id } ", i, 100-i)
+	}
+	p, err := graphql.New("q.graphql", "type Query { "+schema.String()+"} type T { id: ID }",
+		graphql.Options{MaxCost: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := portionsOf(t, p, "{ "+all.String()+"}", "{}")
+	if len(got) != 21 || got[0] != (httplimit.Portion{What: "Query.f00", Cost: 100}) ||
+		got[20] != (httplimit.Portion{What: "all others", Cost: 756}) {
+		t.Errorf("%v, want 20 and all others", got)
+	}
+	if got := portionsOf(t, p, "{ no }", "{}"); got != nil {
+		t.Errorf("a document without a price has portions: %v", got)
 	}
 }
 

@@ -47,7 +47,7 @@ func attackRules(cmd *cobra.Command, from *configFlags, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	real, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
+	real, _, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,6 +34,10 @@ canonical form and template, whose budget it uses, every rule considered and the
 level it stands at, each bucket with what remains and the exact wait, and the
 verdict. Nothing is taken from any bucket.
 
+With a --body the request is what its body says, where bodies are read: so many
+requests, a tool, a model, or a document of GraphQL, of which each field's part of
+the cost is told, and why it would be refused.
+
 A running gateway is asked through its admin listener. With --offline the
 documents and the database are read instead, and every bucket is full.
 
@@ -43,6 +48,7 @@ read, and no gateway is asked.`,
 		Example: `  headgate explain GET '/v1/customers/42?x=1' --peer 192.0.2.7
   headgate explain GET /v1/customers/42 --header @header.txt --json
   printf 'Authorization: Bearer %s' "$(cat token.txt)" | headgate explain GET /v1/customers/42 --header @-
+  headgate explain POST /graphql --body '{"query": "{ users(first: 20) { name } }"}'
   headgate explain GET /pets --offline --routes routes.txt --db sqlite:headgate.db
   headgate explain --descriptor shop plan=free remote_address=192.0.2.7 --config headgate.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -86,6 +92,8 @@ read, and no gateway is asked.`,
 	addHeader(cmd, &request.Header, "the request")
 	flags.StringVar(&request.User, "user", "", "ID of a user whom a program has logged in")
 	flags.StringVar(&request.Project, "project", "", "project of that user")
+	flags.Var(bodyFlag{&request.Body, cmd.InOrStdin}, "body",
+		"body of the request, JSON unless --header says otherwise, or @FILE with it, @- for standard input")
 	flags.StringVar(&request.Identifier, "identifier", "", "identifier the request tries, such as a login name")
 	flags.Int64Var(&request.Parts, "parts", 0, "how many requests it holds, for a batch")
 	flags.Int64Var(&request.Cost, "cost", 0, "what it costs, in tokens, where it says so itself")
@@ -117,11 +125,15 @@ func explainOffline(cmd *cobra.Command, from *configFlags, _ *throughFlags,
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	lim, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
+	lim, calls, err := daemon.Offline(cmd.Context(), c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return inspect.Explanation{}, err
 	}
-	return inspect.Explain(cmd.Context(), lim, request.Request()), nil
+	x, err := request.Explain(cmd.Context(), lim, calls)
+	if err != nil {
+		return x, usageError{err}
+	}
+	return x, nil
 }
 
 func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
@@ -145,8 +157,19 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 	if x.Class != "" {
 		line("class", "%s", classWords(x))
 	}
+	if x.Body != nil {
+		line("body", "%s", bodyWords(x))
+	}
 	if err := out.Flush(); err != nil {
 		return err
+	}
+	if x.Body != nil && len(x.Body.Portions) > 0 {
+		fmt.Fprintln(w, "\ncost")
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		for _, p := range x.Body.Portions {
+			fmt.Fprintf(table, "%s\t  %s\n", strconv.FormatFloat(p.Cost, 'f', -1, 64), plain(p.What))
+		}
+		_ = table.Flush()
 	}
 	if x.Rules != "" {
 		fmt.Fprintf(w, "\nrules    %s\n", x.Rules)
@@ -308,6 +331,20 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 	if offline {
 		fmt.Fprintln(w, "  (offline: every bucket is taken to be full)")
 	}
+}
+
+// bodyWords says what the body of a request says of it.
+func bodyWords(x inspect.Explanation) string {
+	b := x.Body
+	switch {
+	case !b.Read:
+		return "not read here"
+	case b.Status != 0:
+		return fmt.Sprintf("refused with %d: %s", b.Status, b.Why)
+	case b.Parts > 1:
+		return fmt.Sprintf("%d requests, which cost %d together", b.Parts, x.Cost)
+	}
+	return fmt.Sprintf("costs %d", x.Cost)
 }
 
 // classWords says of which class a request is, and what says so.

@@ -16,7 +16,49 @@ type headerFlag struct {
 	stdin func() io.Reader
 }
 
-// maxHeader is how many bytes a file with lines of a header may have.
+// bodyFlag is a body: the text, or that of a file.
+type bodyFlag struct {
+	text  *string
+	stdin func() io.Reader
+}
+
+// String is the default, none.
+func (bodyFlag) String() string { return "" }
+
+// Type is how the help names it.
+func (bodyFlag) Type() string { return "string" }
+
+// Set takes the text, or reads the file.
+func (f bodyFlag) Set(text string) (err error) {
+	*f.text = text
+	if strings.HasPrefix(text, "@") {
+		*f.text, err = atFile(text, f.stdin, "a body that an API would take")
+	}
+	return err
+}
+
+// atFile reads what @FILE names, or @- for standard input: want, in words.
+func atFile(text string, stdin func() io.Reader, want string) (string, error) {
+	from := stdin()
+	if name := text[1:]; name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer file.Close()
+		from = file
+	}
+	all, err := io.ReadAll(io.LimitReader(from, maxHeader+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read %s: %w", text, err)
+	case len(all) > maxHeader:
+		return "", fmt.Errorf("%s has more than %d bytes, want %s", text, maxHeader, want)
+	}
+	return string(all), nil
+}
+
+// maxHeader is how many bytes a file with lines of a header, or a body, may have.
 const maxHeader = 1 << 20
 
 // addHeader adds --header, whose lines are those of whose: "the request", say.
@@ -27,29 +69,16 @@ func addHeader(cmd *cobra.Command, lines *[]string, whose string) {
 
 // Set adds a line, or those of a file.
 func (f headerFlag) Set(text string) error {
-	name, ok := strings.CutPrefix(text, "@")
-	if !ok {
+	if !strings.HasPrefix(text, "@") {
 		*f.lines = append(*f.lines, text)
 		return nil
 	}
-	from := f.stdin()
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		from = file
-	}
-	all, err := io.ReadAll(io.LimitReader(from, maxHeader+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read %s: %w", text, err)
-	case len(all) > maxHeader:
-		return fmt.Errorf("%s has more than %d bytes, want lines Name: value", text, maxHeader)
+	all, err := atFile(text, f.stdin, "lines Name: value")
+	if err != nil {
+		return err
 	}
 	before := len(*f.lines)
-	for line := range strings.Lines(string(all)) {
+	for line := range strings.Lines(all) {
 		if line = strings.TrimRight(line, "\r\n"); line != "" {
 			*f.lines = append(*f.lines, line)
 		}
