@@ -31,8 +31,8 @@ func TestJudgeAtOnce(t *testing.T) {
 	}
 }
 
-// TestRequestsUnderWayFollowTheAPI: fewer are while it is slow, one at least, where that is asked for and the places are
-// of this process and this endpoint; and all again when nothing is known of it any more.
+// TestRequestsUnderWayFollowTheAPI: fewer are while it is slow, one at least, where that is asked for and the places
+// are of this process and this endpoint; and all again when nothing is known of it any more.
 func TestRequestsUnderWayFollowTheAPI(t *testing.T) {
 	places := func(b *trial.Bench) (n int) {
 		for b.Get("/a").Allowed {

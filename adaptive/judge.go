@@ -83,8 +83,8 @@ func Judge(m, floor int, w Window) (next int, o Outcome) {
 }
 
 // JudgeAtOnce is which part of limits on requests under way is in force after a window in which it was p, at least
-// floor; both are 1 to Whole. It goes by the gradient, which is how much longer an answer takes than it may as a rule: at
-// twice the time and above it falls by a tenth. It rises by a hundredth where requests were refused for it.
+// floor; both are 1 to Whole. It goes by the gradient, which is how much longer an answer takes than it may as a
+// rule: at twice the time and above it falls by a tenth. It rises by a hundredth where requests were refused for it.
 //
 // Others measure the gradient against how long answers have taken for long. That drifts with what it is to detect, and
 // the objective does not.

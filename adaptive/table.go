@@ -16,8 +16,9 @@ type Table struct {
 	// again. It must be quick: requests wait for it. It is not changed once endpoints are there.
 	Notify func(Event)
 
-	// Changed, if set, is told of each change of what rates are lowered to, in the order in which decisions went by them.
-	// It must be quick, and ask the table for nothing: requests wait for it. It is not changed once endpoints are there.
+	// Changed, if set, is told of each change of what rates are lowered to, in the order in which decisions went by
+	// them. It must be quick, and ask the table for nothing: requests wait for it. It is not changed once endpoints
+	// are there.
 	Changed func(Change)
 
 	// KeepShared says that the store of shared buckets cannot lower rates, as CL.THROTTLE cannot: they stay what the

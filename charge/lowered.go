@@ -42,8 +42,8 @@ func KeepsRate(terms *policy.Terms, level policy.Level) string {
 		rate.Scope(terms.Scope))
 }
 
-// KeepsPlaces says why a limit on how many requests are under way is not lowered where others at its endpoint are; "" if
-// it is. What several processes share would need what they agree on, and a set of places to give back.
+// KeepsPlaces says why a limit on how many requests are under way is not lowered where others at its endpoint are; ""
+// if it is. What several processes share would need what they agree on, and a set of places to give back.
 func KeepsPlaces(terms *policy.Terms, level policy.Level) string {
 	switch {
 	case level.EveryEndpoint():

@@ -19,7 +19,8 @@ type Portion struct {
 type Looked struct {
 	Portions []Portion // of its cost, the largest first; nil where it has none
 
-	// Status is that of the answer by which the request is refused, whatever its limits, and Why says why; 0 if it is not.
+	// Status is that of the answer by which the request is refused, whatever its limits, and Why says why; 0 if it is
+	// not.
 	Status int
 	Why    string
 }

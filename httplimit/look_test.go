@@ -14,8 +14,9 @@ import (
 
 // TestLookReadsBodiesAsAHandlerDoes, counts nothing, and says of what is refused how it would be answered.
 func TestLookReadsBodiesAsAHandlerDoes(t *testing.T) {
-	lim, err := headgate.New(headgate.Options{Rules: []string{"POST /p 20/h", "POST /b 20/h", "MCP /m/tools/call/{tool} 5/h",
-		"POST /m 5/h", "default 1000/s"}})
+	lim, err := headgate.New(headgate.Options{Rules: []string{
+		"POST /p 20/h", "POST /b 20/h", "MCP /m/tools/call/{tool} 5/h", "POST /m 5/h", "default 1000/s",
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +41,11 @@ func TestLookReadsBodiesAsAHandlerDoes(t *testing.T) {
 		portions     int
 	}{
 		{"/p", "5", true, headgate.Request{Method: "POST", Target: "/p", Cost: 5, Parts: 1}, 0, "", 1},
-		{"/p", "x", true, headgate.Request{Method: "POST", Target: "/p"}, 400, "What the request costs cannot be told", 1},
+		{"/p", "x", true, headgate.Request{Method: "POST", Target: "/p"}, 400,
+			"What the request costs cannot be told", 1},
 		{"/b", "[1,2]", true, headgate.Request{Method: "POST", Target: "/b", Parts: 2}, 0, "", 0},
-		{"/b", "[1,2,3,4]", true, headgate.Request{Method: "POST", Target: "/b"}, 413, "3 requests in a body at most", 0},
+		{"/b", "[1,2,3,4]", true, headgate.Request{Method: "POST", Target: "/b"}, 413,
+			"3 requests in a body at most", 0},
 		{"/m", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add"}}`, true,
 			headgate.Request{Method: "MCP", Target: "/m/tools/call/add", Parts: 1}, 0, "", 0},
 		{"/other", "[1,2]", false, headgate.Request{Method: "POST", Target: "/other"}, 0, "", 0},
@@ -63,8 +66,9 @@ func TestLookReadsBodiesAsAHandlerDoes(t *testing.T) {
 	if counted {
 		t.Error("a look was counted")
 	}
-	if _, reads, err := (*httplimit.Calls)(nil).Look(httptest.NewRequest("POST", "/b", nil), &headgate.Request{}); reads ||
-		err != nil {
+	var none *httplimit.Calls
+	_, reads, err := none.Look(httptest.NewRequest("POST", "/b", nil), &headgate.Request{})
+	if reads || err != nil {
 		t.Errorf("none read bodies: %t, %v", reads, err)
 	}
 }

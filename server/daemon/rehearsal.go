@@ -11,8 +11,8 @@ import (
 )
 
 // Rehearsal returns a Limiter that decides by a document as `headgate serve` would under c, on a clock of the
-// caller's, with rates lowered as lowered has it; nil is not at all. It knows no credentials: requests are told apart by address, or by the user that they name. Buckets are
-// its own.
+// caller's, with rates lowered as lowered has it; nil is not at all. It knows no credentials: requests are told apart
+// by address, or by the user that they name. Buckets are its own.
 func Rehearsal(c config.Config, doc policy.Document, clock func() time.Time,
 	lowered *adaptive.Table) (*headgate.Limiter, error) {
 	l, err := load(c)
