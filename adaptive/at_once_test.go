@@ -71,6 +71,10 @@ func TestRequestsUnderWayFollowTheAPI(t *testing.T) {
 			}
 			b.Now = b.Now.Add(2 * time.Second)
 		}
+		x := b.Explain(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client})
+		if places := x.Buckets[0].Places; places != int64(c.want) && (places != 0 || int64(c.want) != c.limit) {
+			t.Errorf("%s: explain tells of %d places, want %d", name, places, c.want)
+		}
 		if got := places(b); got != c.want {
 			t.Errorf("%s: %d at once, want %d", name, got, c.want)
 		}

@@ -143,10 +143,10 @@ type Adaptive struct {
 	Last string        `json:"last"` // what the last window came to
 	Why  string        `json:"why"`
 
-	keepsShared bool // the store of shared buckets cannot lower rates
+	// AtOnce is the part in force of how many requests may be under way; absent where that does not follow the API.
+	AtOnce float64 `json:"at_once,omitempty"`
 
-	followed bool    // by limits on how many requests are under way as well
-	atOnce   float64 // the part of these that is in force
+	keepsShared bool // the store of shared buckets cannot lower rates
 }
 
 // Principal is a further principal of a request.
@@ -219,11 +219,13 @@ type Attempt struct {
 	// where this process is the only one and the rule says it all.
 	Envelope *Envelope `json:"envelope,omitempty"`
 
-	// Multiplier is the part of the rule's rate, or of its number of requests under way, that is in
-	// force, if it is lowered, and KeepsRate why it is not where
-	// others at the endpoint are. Both are absent where none ever is.
+	// Multiplier is the part of the rule's rate, or of how many requests may be under way, that is in force, and
+	// KeepsRate why it is all where it is not for others at the endpoint. Both are absent where none is ever lowered.
 	Multiplier float64 `json:"multiplier,omitempty"`
 	KeepsRate  string  `json:"keeps_rate,omitempty"`
+
+	// Places is how many requests may be under way now; absent where that is never lowered.
+	Places int64 `json:"places,omitempty"`
 
 	// Expires is when a temporary rule ends, and StandsFor the limit of the
 	// lasting rule in whose place it stands until then.
@@ -408,8 +410,10 @@ func (x *Explanation) explainAdaptive(l *headgate.Limiter, d *headgate.Look) {
 	x.Adaptive = &Adaptive{
 		Multiplier: multiplier(s.Multiplier), Floor: multiplier(s.Settings.Floor), SLO: s.Settings.SLO,
 		Agreed: multiplier(s.Agreed), Others: s.Others, keepsShared: s.KeepsShared,
-		followed: s.Settings.AtOnce, atOnce: multiplier(s.AtOnce),
 		Last: s.Last.String(), Why: s.Words(),
+	}
+	if s.Settings.AtOnce {
+		x.Adaptive.AtOnce = multiplier(s.AtOnce)
 	}
 }
 
@@ -532,9 +536,10 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			if x.Adaptive != nil {
 				terms := d.Plan.Set.Terms(c.Rule)
 				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level); {
-				case terms.Concurrent && x.Adaptive.followed:
+				case terms.Concurrent && x.Adaptive.AtOnce > 0:
 					if a.KeepsRate = charge.KeepsPlaces(&terms, c.Level); a.KeepsRate == "" {
-						a.Multiplier = x.Adaptive.atOnce
+						shape := &d.Plan.Takes[c.Place].Shape
+						a.Multiplier, a.Places = x.Adaptive.AtOnce, shape.Capacity/shape.Unit
 					}
 				case a.KeepsRate != "":
 				case !charge.Agreed(terms.Scope):

@@ -1218,7 +1218,10 @@ type Explanation struct {
 	Adaptive *struct {
 		// Agreed The same for buckets that gateways share.
 		Agreed float32 `json:"agreed"`
-		Floor  float32 `json:"floor"`
+
+		// AtOnce The part of how many requests may be under way that is in force; absent where that does not follow the API.
+		AtOnce *float32 `json:"at_once,omitempty"`
+		Floor  float32  `json:"floor"`
 
 		// Last What the last window came to.
 		Last ExplanationAdaptiveLast `json:"last"`
@@ -1280,7 +1283,7 @@ type Explanation struct {
 		Limit  int64   `json:"limit"`
 		Mode   string  `json:"mode"`
 
-		// Multiplier The part of the rule's rate that is in force; absent where it always is all.
+		// Multiplier The part of the rule's rate, or of how many requests may be under way, that is in force; absent where it always is all.
 		Multiplier *float32 `json:"multiplier,omitempty"`
 
 		// OnStoreLoss What happens to requests while the store does not answer.
@@ -1291,6 +1294,9 @@ type Explanation struct {
 		// Example: 10 in 1m for 15m up to 6h
 		Penalty *Penalty `json:"penalty,omitempty"`
 		PerNs   int64    `json:"per_ns"`
+
+		// Places How many requests may be under way now; absent where that is never lowered.
+		Places *int64 `json:"places,omitempty"`
 
 		// Principal Which of `identity.others` uses the bucket; absent if the first principal does.
 		Principal *string `json:"principal,omitempty"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -191,6 +192,9 @@ func writeExplanation(w io.Writer, x inspect.Explanation, offline bool) error {
 			fmt.Fprintf(w, "  %.2f for buckets that gateways share, agreed with %d that %s heard\n", a.Agreed, a.Others,
 				map[bool]string{true: "is", false: "are"}[a.Others == 1])
 		}
+		if a.AtOnce > 0 {
+			fmt.Fprintf(w, "  %.2f of how many requests may be under way\n", a.AtOnce)
+		}
 	}
 	writeScores(w, x.Scores)
 	writeConsidered(w, x.Considered)
@@ -306,12 +310,15 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 			if b.Denies {
 				with = ""
 			}
-			fmt.Fprintf(w, "  %s: %d of %d places are taken%s\n", plain(b.Rule), b.Limit-b.Remaining, b.Limit, with)
+			places := cmp.Or(b.Places, b.Limit)
+			fmt.Fprintf(w, "  %s: %d of %d places are taken%s\n", plain(b.Rule), places-b.Remaining, places, with)
 		}
 		switch {
 		case b.KeepsRate != "":
 			fmt.Fprintf(w, "  %s is not lowered: %s\n", plain(b.Rule), b.KeepsRate)
-		case b.Multiplier > 0 && b.Multiplier < 1:
+		case b.Places > 0 && b.Places < b.Limit:
+			fmt.Fprintf(w, "  %s is lowered to %d of its %d at once\n", plain(b.Rule), b.Places, b.Limit)
+		case b.Places == 0 && b.Multiplier > 0 && b.Multiplier < 1:
 			fmt.Fprintf(w, "  %s is lowered to %.2f of its rate\n", plain(b.Rule), b.Multiplier)
 		}
 		if b.CountWhen != "" {
