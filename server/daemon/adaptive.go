@@ -48,9 +48,12 @@ func (p *parts) adapted(e adaptive.Event) {
 		p.log.Info("adaptive: rates are what the rules say again", "endpoint", e.Endpoint)
 		return
 	}
-	p.log.Warn("adaptive: rates are lowered", "endpoint", e.Endpoint,
-		"to", fmt.Sprintf("%.2f", float64(e.Status.Multiplier)/adaptive.Whole),
-		"at_once_to", fmt.Sprintf("%.2f", float64(e.Status.AtOnce)/adaptive.Whole), "because", e.Status.Words())
+	part := func(of int) string { return fmt.Sprintf("%.2f", float64(of)/adaptive.Whole) }
+	told := []any{"endpoint", e.Endpoint, "to", part(e.Status.Multiplier)}
+	if e.Status.Settings.AtOnce {
+		told = append(told, "at_once_to", part(e.Status.AtOnce))
+	}
+	p.log.Warn("adaptive: rates are lowered", append(told, "because", e.Status.Words())...)
 }
 
 // lowered hears of each change of what the rates of an endpoint are lowered to.
