@@ -12,6 +12,7 @@ import (
 type incoming struct {
 	io.ReadCloser
 	ended  func() // called at the end, before the reader knows of it; may be nil
+	read   bool   // to its end
 	broken atomic.Bool
 	over   atomic.Bool // nobody reads it any more
 }
@@ -24,14 +25,21 @@ func watch(r *http.Request) {
 }
 
 func (b *incoming) Read(p []byte) (int, error) {
+	// net/http's client asks once more, whether the body is longer than its length. By then the API may have answered,
+	// and the server have closed the body, which would break the connection in the middle of the answer.
+	if b.read {
+		return 0, io.EOF
+	}
 	if b.over.Load() {
 		return 0, http.ErrBodyReadAfterClose // which net/http forbids once the handler has returned
 	}
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case err == io.EOF && b.ended != nil:
-		b.ended()
-	case err != nil && err != io.EOF:
+	case err == io.EOF:
+		if b.read = true; b.ended != nil {
+			b.ended()
+		}
+	case err != nil:
 		b.broken.Store(true)
 	}
 	return n, err
