@@ -26,6 +26,7 @@ var withoutJSON = map[string]string{
 
 // Commands that open a database and cannot ask a gateway instead, and why.
 var withoutServer = map[string]string{
+	"headgate attack":         "it tries rules in virtual time, or what answers at a URL",
 	"headgate doctor":         "it checks what a gateway would start with",
 	"headgate edge build":     "the digests of keys, and what checks them, go over no network",
 	"headgate fleet forget":   "a gateway that is alive is no authority on one that is not",
