@@ -158,7 +158,7 @@ func (v *volley) hold(ctx context.Context, a Attack, usual int, lasts time.Durat
 	for from := 0; from < len(a.Families); from += tried {
 		send(from, a.Families...)
 	}
-	most := best(a, shots, v.plan.limited(), usual)
+	most := best(a, shots, v.plan, usual)
 	for range aimed {
 		send(len(shots), most)
 	}

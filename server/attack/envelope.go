@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Limit is what somebody expects of an endpoint: Requests in each Per, and Burst at once.
+// Limit is what somebody expects of an endpoint: Requests in each Per, and Burst at once; or so many bytes.
 type Limit struct {
 	Requests int64         `json:"requests"`
 	Per      time.Duration `json:"per_ns"`
@@ -31,12 +31,31 @@ type Span struct{ Sent, Seen time.Duration }
 // sent; for every interval of them it counts from the first one's sending to the latest sight of
 // any up to its last.
 func (l Limit) Beyond(admitted []Span) int64 {
-	sorted := slices.SortedFunc(slices.Values(admitted), func(a, b Span) int { return cmp.Compare(a.Sent, b.Sent) })
-	rate, start, latest, most := l.rate(), math.Inf(-1), math.Inf(-1), 0.0
-	for i, s := range sorted {
-		start = max(start, rate*float64(s.Sent)-float64(i))
-		latest = max(latest, float64(s.Seen))
-		most = max(most, start+float64(i+1)-rate*latest-float64(l.Burst))
+	all := make([]Moved, len(admitted))
+	for i, s := range admitted {
+		all[i] = Moved{s, 1}
+	}
+	return l.BeyondBytes(all)
+}
+
+// Moved is when so many bytes were moved at the earliest and at the latest.
+type Moved struct {
+	Span
+	Bytes int64
+}
+
+// BeyondBytes is how many bytes were moved above the envelope: as Beyond, of a limit in bytes.
+func (l Limit) BeyondBytes(moved []Moved) int64 {
+	sorted := slices.SortedFunc(slices.Values(moved), func(a, b Moved) int { return cmp.Compare(a.Sent, b.Sent) })
+	rate, start, latest, most, sum := l.rate(), math.Inf(-1), math.Inf(-1), 0.0, 0.0
+	for _, m := range sorted {
+		if m.Bytes == 0 {
+			continue
+		}
+		start = max(start, rate*float64(m.Sent)-sum)
+		latest = max(latest, float64(m.Seen))
+		sum += float64(m.Bytes)
+		most = max(most, start+sum-rate*latest-float64(l.Burst))
 	}
 	return int64(math.Ceil(most - 1e-6)) // a request is whole: half a one above is one above
 }

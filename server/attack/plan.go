@@ -14,8 +14,9 @@ type Plan struct {
 	// target holds {name}, items are varied too.
 	Endpoint string
 
-	// Limit is what one client may have of the endpoint.
+	// Limit is what one client may have of the endpoint; with Bytes, of the bodies of requests and answers together.
 	Limit Limit
+	Bytes bool
 
 	// AtOnce is how many requests of one client may be under way at once, in place of Limit, Requests and Rate.
 	AtOnce int64
@@ -98,7 +99,7 @@ func (p Plan) checkEnough(want func(ok bool, format string, args ...any)) {
 	least := len(p.Attacks()) * 4 * variations
 	want(p.Requests >= least, "--requests is %d, want %d or more: there are %d attacks with up to %d "+
 		"variations each, and a variation alone shows little", p.Requests, least, len(p.Attacks()), variations)
-	want(p.Requests < least || p.reaches(), "with %d requests at %v a second nothing could be seen: each "+
+	want(p.Requests < least || p.Bytes || p.reaches(), "with %d requests at %v a second nothing could be seen: each "+
 		"attack makes %d with one variation, in %v, and the limit admits %.0f in this time. %s",
 		p.Requests, p.Rate, p.half(), p.time().Round(time.Millisecond), p.Limit.Envelope(p.time()), p.enough())
 }

@@ -46,6 +46,11 @@ type Client struct {
 	// Outcome, if set, says as a status what became of a request whose answer begins with text. Default: the answer's.
 	Outcome func(status int, header http.Header, text []byte) int
 
+	// Whole says that answers are read to their end, and Moved how many bytes the bodies of the last request and its
+	// answer had, of both as far as they came.
+	Whole bool
+	Moved int64
+
 	conn    net.Conn
 	answers *bufio.Reader
 }
@@ -102,6 +107,7 @@ func (c *Client) try(ctx context.Context, r Request) (int, error) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && r.Closes {
 		_ = half.CloseWrite() // what the server has made of it is seen
 	}
+	c.Moved = int64(len(r.Body))
 	status, reusable, err := c.read(r.Method)
 	if err != nil || !reusable || r.Closes {
 		c.Close()
@@ -133,9 +139,14 @@ func (c *Client) read(method string) (status int, reusable bool, err error) {
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+		more := int64(0)
+		if c.Whole && err == nil {
+			more, err = io.Copy(io.Discard, answer.Body)
+		}
+		c.Moved += int64(len(text)) + more
 		answer.Body.Close()
 		// A body that breaks off was still an answer.
-		reusable = err == nil && len(text) <= maxAnswer && !answer.Close
+		reusable = err == nil && (len(text) <= maxAnswer || c.Whole) && !answer.Close
 		if c.Outcome != nil {
 			return c.Outcome(answer.StatusCode, answer.Header, text), reusable, nil
 		}

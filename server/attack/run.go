@@ -30,9 +30,9 @@ type Finding struct {
 	Verdict Verdict `json:"verdict"`
 
 	Sent     int     `json:"sent"`     // requests
-	Admitted int     `json:"admitted"` // of them; each part of a batch is one
+	Admitted int     `json:"admitted"` // of them, each part of a batch is one; or bytes, where the limit is in bytes
 	Envelope float64 `json:"envelope"` // the most that the limit admits in Seconds
-	Beyond   int64   `json:"beyond"`   // requests above the envelope of the interval in which most were
+	Beyond   int64   `json:"beyond"`   // what is above the envelope of the interval in which most was admitted
 	Seconds  float64 `json:"seconds"`  // from the first sending to the last answer
 
 	// AtOnce is how many were under way at the same moment for certain. Then Envelope is how many may be.
@@ -135,6 +135,7 @@ func errNone(n int) error {
 type shot struct {
 	span   Span
 	family string
+	moved  int64
 	status int  // 0: no answer
 	closes bool // that it has none, or one of 5xx, says nothing of the server
 }
@@ -201,6 +202,7 @@ func (v *volley) client(from netip.Addr) *Client {
 		Dial: func(ctx context.Context) (net.Conn, error) { return v.site.Dial(ctx, from) },
 		Host: v.site.Host, Agent: v.plan.Agent,
 	}
+	c.Whole = v.plan.Bytes
 	if v.plan.AtOnce > 0 {
 		c.Patience = longPatience
 	}
@@ -219,19 +221,17 @@ func (v *volley) attack(ctx context.Context, a Attack, usual int) ([]shot, error
 		return nil, err
 	}
 	then := a
-	then.Families = []Family{best(a, shots, v.plan.limited(), usual)}
+	then.Families = []Family{best(a, shots, v.plan, usual)}
 	more, err := v.fire(ctx, then, v.plan.each()-scouts, scouts)
 	return append(shots, more...), err
 }
 
 // best is the family of which most was admitted, of what was sent.
-func best(a Attack, shots []shot, limited []int, usual int) Family {
+func best(a Attack, shots []shot, p Plan, usual int) Family {
 	sent, got := map[string]float64{}, map[string]float64{}
 	for _, s := range shots {
 		sent[s.family]++
-		if admitted(a, s.status, limited, usual) {
-			got[s.family]++
-		}
+		got[s.family] += float64(p.admitted(a, s, usual))
 	}
 	return slices.MaxFunc(a.Families, func(f, g Family) int {
 		return cmp.Compare(got[f.Name]/max(1, sent[f.Name]), got[g.Name]/max(1, sent[g.Name]))
@@ -289,7 +289,8 @@ func (v *volley) work(ctx context.Context, a Attack, next <-chan int) {
 		if err != nil && ctx.Err() != nil {
 			continue // cut off by the end of the run, not by the server
 		}
-		v.note(shot{span: Span{sent, time.Since(v.start)}, family: family.Name, status: status}, err)
+		v.note(shot{span: Span{sent, time.Since(v.start)}, family: family.Name, moved: client.Moved,
+			status: status}, err)
 	}
 }
 
@@ -356,7 +357,8 @@ func usualStatus(shots []shot, limited []int) int {
 // judge counts what an attack had admitted. usual is what the plain request is answered.
 func judge(a Attack, shots []shot, p Plan, usual int) Finding {
 	f := Finding{Attack: a.Name, Claim: a.Claim, Sent: len(shots), Statuses: map[int]int{}}
-	var spans, all []Span
+	var got []Moved
+	var all []Span
 	byFamily := map[string]*FamilyCount{}
 	for _, s := range shots {
 		f.Statuses[s.status]++
@@ -365,14 +367,14 @@ func judge(a Attack, shots []shot, p Plan, usual int) Finding {
 			byFamily[s.family] = &FamilyCount{Name: s.family}
 		}
 		byFamily[s.family].Sent++
-		if admitted(a, s.status, p.limited(), usual) {
-			spans = append(spans, slices.Repeat([]Span{s.span}, max(1, a.Parts))...)
-			byFamily[s.family].Admitted += max(1, a.Parts)
+		if n := p.admitted(a, s, usual); n > 0 {
+			got = append(got, Moved{s.span, n})
+			byFamily[s.family].Admitted += int(n)
+			f.Admitted += int(n)
 		}
 	}
 	took := Took(all)
-	f.Admitted, f.Envelope, f.Seconds, f.Beyond = len(spans), p.Limit.Envelope(took), took.Seconds(),
-		p.Limit.Beyond(spans)
+	f.Envelope, f.Seconds, f.Beyond = p.Limit.Envelope(took), took.Seconds(), p.Limit.BeyondBytes(got)
 	for _, count := range byFamily {
 		f.Families = append(f.Families, *count)
 	}
@@ -388,12 +390,25 @@ func judge(a Attack, shots []shot, p Plan, usual int) Finding {
 	switch {
 	case f.Beyond > 0:
 		f.Verdict, f.Fix = Widened, a.Fix
-	case float64(f.Sent-f.Statuses[0]) < (1+visible)/2*f.Envelope:
+	case p.Bytes && (len(got) == f.Sent || f.Statuses[0] == f.Sent): // nothing was denied
+		f.Verdict = Inconclusive
+	case !p.Bytes && float64(f.Sent-f.Statuses[0]) < (1+visible)/2*f.Envelope:
 		f.Verdict = Inconclusive // it could hardly have been beyond
 	default:
 		f.Verdict = Held
 	}
 	return f
+}
+
+// admitted is how much of what the limit is to protect a request got.
+func (p *Plan) admitted(a Attack, s shot, usual int) int64 {
+	switch {
+	case p.Bytes && s.status == usual:
+		return s.moved
+	case p.Bytes || !admitted(a, s.status, p.limited(), usual):
+		return 0
+	}
+	return int64(max(1, a.Parts))
 }
 
 // admitted reports whether a request got what the limit is to protect.

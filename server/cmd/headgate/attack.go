@@ -42,6 +42,9 @@ admitted together must not exceed the credential's own limit.
 
 With a --body, bodies that hold ten of it are tried as well: each counts as ten.
 
+With --bytes the limit is on the bytes of bodies, both ways. Choose one that the
+requests use up.
+
 With --at-once in place of --limit it is about how many requests of a client are
 under way at the same moment. Choose an endpoint that takes a fifth of a second or
 more: who is answered sooner cannot be seen beside another.
@@ -95,6 +98,8 @@ not be judged, 2 wrong usage.`,
 	flags.StringVar(&plan.Endpoint, "endpoint", "",
 		"what is asked for, as 'METHOD /path'; where it holds {name}, other items are asked for too")
 	flags.Int64Var(&plan.Limit.Requests, "limit", 0, "requests that one client may send there in each --per")
+	flags.BoolVar(&plan.Bytes, "bytes", false,
+		"--limit and --burst are bytes of the bodies of requests and answers, not requests")
 	flags.Int64Var(&plan.AtOnce, "at-once", 0,
 		fmt.Sprintf("requests that it may have under way there at once, in place of --limit, at most %d",
 			attack.MaxAtOnce))
@@ -121,7 +126,7 @@ func attackedLimit(flags *pflag.FlagSet, plan *attack.Plan) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"limit", "per", "burst", "requests", "rate"} {
+	for _, name := range []string{"limit", "per", "burst", "requests", "rate", "bytes"} {
 		if flags.Changed(name) {
 			return fmt.Errorf("--at-once and --%s stand together, want one: a run is about one limit, and "+
 				"--at-once says how many are sent", name)
@@ -139,14 +144,15 @@ type attackReport struct {
 	Addresses []string         `json:"addresses"`
 	Endpoint  string           `json:"endpoint"`
 	Limit     attack.Limit     `json:"limit,omitzero"`
+	Bytes     bool             `json:"bytes,omitempty"`   // what Limit is in, and what findings have admitted
 	AtOnce    int64            `json:"at_once,omitempty"` // in place of Limit
 	Findings  []attack.Finding `json:"findings"`
 	Stopped   string           `json:"stopped,omitempty"`
 }
 
 func attackJSON(ctx context.Context, w io.Writer, site attack.Site, plan attack.Plan) error {
-	report := attackReport{Host: site.Host, Endpoint: plan.Endpoint, Limit: plan.Limit, AtOnce: plan.AtOnce,
-		Findings: []attack.Finding{}}
+	report := attackReport{Host: site.Host, Endpoint: plan.Endpoint, Limit: plan.Limit, Bytes: plan.Bytes,
+		AtOnce: plan.AtOnce, Findings: []attack.Finding{}}
 	for _, a := range site.Addresses {
 		report.Addresses = append(report.Addresses, a.String())
 	}
@@ -227,6 +233,9 @@ func explainFinding(w io.Writer, f attack.Finding, plan attack.Plan) {
 	if plan.AtOnce > 0 {
 		fmt.Fprintf(w, "\n%s: %d requests were under way at the same moment for certain, and %d of %d were admitted; "+
 			"%s is what was expected.\n", f.Attack, f.AtOnce, f.Admitted, f.Sent, expected(plan))
+	} else if plan.Bytes {
+		fmt.Fprintf(w, "\n%s: %d bytes were moved by %d requests in %.1f s; %s admits at most %.0f in this time.\n",
+			f.Attack, f.Admitted, f.Sent, f.Seconds, expected(plan), f.Envelope)
 	} else {
 		fmt.Fprintf(w, "\n%s: %d of %d requests were admitted in %.1f s; %s admits at most %.0f in this time.\n",
 			f.Attack, f.Admitted, f.Sent, f.Seconds, expected(plan), f.Envelope)
@@ -236,7 +245,11 @@ func explainFinding(w io.Writer, f attack.Finding, plan attack.Plan) {
 		if c.Admitted == 0 || shown == 8 || len(f.Families) == 1 {
 			break
 		}
-		fmt.Fprintf(w, "  %d of %d: %s\n", c.Admitted, c.Sent, c.Name)
+		of := "of"
+		if plan.Bytes {
+			of = "bytes by"
+		}
+		fmt.Fprintf(w, "  %d %s %d: %s\n", c.Admitted, of, c.Sent, c.Name)
 		shown++
 	}
 	fmt.Fprintf(w, "  fix: %s.\n", f.Fix)
@@ -273,8 +286,11 @@ func expected(plan attack.Plan) string {
 	if plan.AtOnce > 0 {
 		return fmt.Sprintf("%d at once", plan.AtOnce)
 	}
-	l := plan.Limit
-	return fmt.Sprintf("%s, burst %d", policy.Rule{Limit: l.Requests, Per: l.Per}.Rate(), l.Burst)
+	l, of := plan.Limit, ""
+	if plan.Bytes {
+		of = " bytes"
+	}
+	return fmt.Sprintf("%s, burst %d%s", policy.Rule{Limit: l.Requests, Per: l.Per}.Rate(), l.Burst, of)
 }
 
 func addresses(site attack.Site) string {
