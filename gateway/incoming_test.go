@@ -12,8 +12,8 @@ import (
 	"github.com/headgate-io/headgate/gateway"
 )
 
-// late is a client that has sent all of the body of a request, and asks whether there is more once half of the answer is
-// with whoever asked, as net/http's may.
+// late is a client that has sent a whole body, and asks whether there is more of it once half of the answer is with
+// whoever asked, as net/http's may.
 type late struct{ asked []error }
 
 func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
