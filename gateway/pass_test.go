@@ -133,7 +133,7 @@ func exchanged(t *testing.T, base, text string) string {
 	return all.String()
 }
 
-// shortened leaves long bodies out of a text, and what follows them in.
+// shortened has the length of a long body in its place, so that a failure shows what stands behind it.
 func shortened(text string) string {
 	return regexp.MustCompile(`(0123456789){20,}`).ReplaceAllStringFunc(text, func(digits string) string {
 		return fmt.Sprintf("(%d digits)", len(digits))
