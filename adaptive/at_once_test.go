@@ -1,11 +1,13 @@
 package adaptive_test
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/bucket/memory"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -99,5 +101,91 @@ func TestOneCallerLowersNobodysNumber(t *testing.T) {
 	}
 	if s := at.Status(now); s.AtOnce != adaptive.Whole {
 		t.Errorf("it is lowered to %d by half of the callers", s.AtOnce)
+	}
+}
+
+// follows has requests under way at GET /a follow an API whose answers take so long, for some windows.
+func follows(b *trial.Bench, table *adaptive.Table, windows int, took time.Duration) {
+	at := table.Named("GET /a")
+	for range windows {
+		for n := range uint64(60) {
+			at.Sent(b.Now.UnixNano(), n)
+			at.Answered(b.Now.UnixNano(), n, took, false)
+		}
+		at.Refused(false, took < 400*time.Millisecond)
+		b.Now = b.Now.Add(2 * time.Second)
+	}
+}
+
+// TestClassesShareANumberThatFollows: however often the number changes, a class has under way what it is guaranteed
+// besides what it does not leave for others, and what others are guaranteed stays for them.
+func TestClassesShareANumberThatFollows(t *testing.T) {
+	rule := policy.Rule{Endpoint: "GET /a", Limit: 100, Per: time.Hour, Priority: "high:30,low:10",
+		Subject: policy.SubjectEndpoint.Counting(policy.CountsUnderWay)}
+	table := &adaptive.Table{}
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule}, func(o *headgate.Options) { o.Adaptive = table })
+	table.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}},
+		b.Now.UnixNano())
+	ask := func(class policy.Class) (n int) {
+		for {
+			r := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Class: class}
+			if _, d := b.Reserve(t.Context(), r, headgate.UntilSettled); !d.Allowed {
+				return n
+			}
+			n++
+		}
+	}
+	follows(b, table, 7, 2*time.Second) // to 0.9 ^ 7
+	if low, high := ask(policy.Low), ask(policy.High); low != 19 || high != 24 {
+		t.Errorf("%d low and %d high are under way of 47, want 19 and 24", low, high)
+	}
+	b.Now = b.Now.Add(2 * time.Hour)
+	low := ask(policy.Low)
+	for range 10 {
+		follows(b, table, 1, 2*time.Second)
+		low += ask(policy.Low)
+	}
+	for range 100 {
+		follows(b, table, 1, time.Millisecond)
+		low += ask(policy.Low)
+	}
+	if s := table.Named("GET /a").Status(b.Now.UnixNano()); s.AtOnce != adaptive.Whole {
+		t.Fatalf("it is lowered to %d, want all again", s.AtOnce)
+	}
+	if high := ask(policy.High); low != 40 || high != 50 {
+		t.Errorf("%d low and %d high are under way, want 40 and 50", low, high)
+	}
+}
+
+// TestAnEvictedNumberThatFollows: places whose bucket gave way in a full table count for all of them, also where it was
+// asked for while fewer were to be had.
+func TestAnEvictedNumberThatFollows(t *testing.T) {
+	rule := policy.Rule{Endpoint: "GET /a", Limit: 10, Per: time.Hour,
+		Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)}
+	table := &adaptive.Table{}
+	store, err := memory.New(memory.Options{MaxBuckets: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule},
+		func(o *headgate.Options) { o.Adaptive, o.Buckets = table, store })
+	table.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}},
+		b.Now.UnixNano())
+	for range 10 {
+		b.Get("/a")
+	}
+	for n := range 1 << 12 {
+		peer := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
+		for range 11 { // whoever is denied stays the longest
+			b.Check(t.Context(), headgate.Request{Method: "GET", Target: "/a", Peer: peer})
+		}
+	}
+	follows(b, table, 10, 2*time.Second)
+	if d := b.Get("/a"); d.Allowed {
+		t.Error("an 11th is let in while fewer than ten may be under way")
+	}
+	follows(b, table, 100, time.Millisecond)
+	if d := b.Get("/a"); d.Allowed {
+		t.Error("an 11th is let in once ten may be under way again")
 	}
 }

@@ -67,8 +67,10 @@ type Take struct {
 	MaxWait time.Duration
 
 	// Lowered is by how much the rate of Shape was lowered of late; nil for not at all. It is obeyed of
-	// token buckets alone, as what a queue has told those who wait would not hold; and neither by
-	// CL.THROTTLE nor in scope gossip. It never makes a bucket hold more than one at the full rate,
+	// token buckets, as what a queue has told those who wait would not hold; and neither by
+	// CL.THROTTLE nor in scope gossip. Of sliding logs, which count requests under way where it is not
+	// nil, it is which part of the limit is in force: all that they count stays, and a take is allowed
+	// if it is within that part. It never makes a bucket hold more than one at the full rate,
 	// whatever each of those says who share it. A bucket that gives way to others in a full table is
 	// remembered by the full rate.
 	Lowered *rate.Lowered

@@ -34,8 +34,19 @@ func (s State) queued(now int64, sh *rate.Shape, own int64) time.Duration {
 	return d.until(now, sh, d.Debt-own)
 }
 
-// Met is the shape that t finds its bucket to have: without what it is to leave (Kept).
-func (t *Take) Met() rate.Shape { return t.Shape.Keeping(int(t.Kept)) }
+// Met is the shape that t finds its bucket to have: of what is in force of it, without what it is to leave (Kept).
+func (t *Take) Met() rate.Shape {
+	if t.fewer() {
+		return t.Shape.AtOnce(t.Lowered.Part()).Keeping(int(t.Kept))
+	}
+	return t.Shape.Keeping(int(t.Kept))
+}
+
+// MeetsAll says that Met is all of Shape.
+func (t *Take) MeetsAll() bool { return t.Kept == 0 && !t.fewer() }
+
+// fewer says that a part of a limit on requests under way is in force.
+func (t *Take) fewer() bool { return t.Lowered != nil && t.Shape.Algorithm == rate.SlidingLog }
 
 // Excess is by how much a wait exceeds what t accepts; 0 if it does not.
 func (t *Take) Excess(wait time.Duration) time.Duration {

@@ -54,13 +54,6 @@ func KeepsPlaces(terms *policy.Terms, level policy.Level) string {
 	return ""
 }
 
-// atOnce is a shape of requests under way of which a part is in force: of one at least. Places are kept by when they
-// were taken, whatever the limit.
-func atOnce(s rate.Shape, part int) rate.Shape {
-	s.Capacity = max(s.Unit, s.Capacity/s.Unit*int64(part)/rate.Whole*s.Unit)
-	return s
-}
-
 // MetLowered reports whether rules refused the request whose rates are lowered, or whose number of requests under way
 // is: or would be, if those who share its bucket saw what this process does.
 func (p *Plan) MetLowered() (rates, atOnce bool) {

@@ -61,9 +61,6 @@ func (pl *Planner) name(p *Plan) {
 		if lowered := lowered(p.Lowered, &terms, a.Level); take.Lowered != lowered {
 			take.Lowered = lowered
 		}
-		if terms.Concurrent && take.Lowered.Part() < rate.Whole {
-			take.Shape = atOnce(take.Shape, take.Lowered.Part())
-		}
 		take.Cost, take.Shadow, take.MaxWait, take.Kept = p.Charges[p.first+i].cost(p.Cost), a.Shadow, 0, 0
 		p.Concurrent = p.Concurrent || terms.Concurrent
 		p.Waits = p.Waits || terms.Shape.Algorithm == rate.LeakyBucket

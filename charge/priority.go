@@ -164,6 +164,9 @@ func (p *Plan) addGuaranteed(place int) bool {
 	// bucket has, once.
 	p.bytes = appendGuaranteed(p.bytes[:0], own, guaranteed)
 	take := bucket.Take{Shape: shape, Cost: own.Cost, Shadow: own.Shadow, Reach: own.Reach, Tag: own.Tag}
+	if c.Concurrent { // of fewer places that are in force, each class has its part
+		take.Lowered = own.Lowered
+	}
 	if own.Reach.Scope().Named() {
 		take.Key = p.planner.names.Name(c.id, "", p.bytes)
 	} else {

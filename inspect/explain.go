@@ -538,7 +538,7 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level); {
 				case terms.Concurrent && x.Adaptive.AtOnce > 0:
 					if a.KeepsRate = charge.KeepsPlaces(&terms, c.Level); a.KeepsRate == "" {
-						shape := &d.Plan.Takes[c.Place].Shape
+						shape := d.Plan.Takes[c.Place].Shape.AtOnce(d.Plan.Takes[c.Place].Lowered.Part())
 						a.Multiplier, a.Places = x.Adaptive.AtOnce, shape.Capacity/shape.Unit
 					}
 				case a.KeepsRate != "":

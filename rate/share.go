@@ -9,6 +9,12 @@ func (s Shape) Keeping(percent int) Shape {
 	return s
 }
 
+// AtOnce is what s holds while a part of it is in force, in 1024ths: so many whole tokens, one at least.
+func (s Shape) AtOnce(part int) Shape {
+	s.Capacity = max(s.Unit, s.Capacity/s.Unit*int64(part)/Whole*s.Unit)
+	return s
+}
+
 // Share is a part of s: percent of its rate, 1 to 99, and of its burst, which is rounded down to whole tokens. It is
 // false where that holds no token. Shares of a hundred percent or less hold and drain no more than s together, and no
 // more than what somebody leaves who keeps their sum (Keeping). A queue has no queues for parts: theirs are token

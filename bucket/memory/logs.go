@@ -43,10 +43,15 @@ func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool
 	if !possible {
 		units = -1
 	}
+	met := &t.Shape
+	if !t.MeetsAll() {
+		fewer := t.Met()
+		met = &fewer
+	}
 	sh := &s.shards[t.Key.Hi>>(64-s.shardBits)]
 	sh.mu.Lock()
 	if slot := sh.currentLogLocked(t, s.shardBits); slot != nil && possible {
-		if allowed, done := slot.log.TakeNow(now, &t.Shape, units, commit, o); done {
+		if allowed, done := slot.log.TakeNow(now, met, units, commit, o); done {
 			sh.mu.Unlock()
 			return allowed || t.Shadow
 		}
@@ -54,7 +59,7 @@ func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool
 	at, log := s.findLogLocked(sh, now, t)
 	allowed := false
 	if possible {
-		log, allowed = log.Charge(now, &t.Shape, units)
+		log, allowed = log.Charge(now, met, units)
 	}
 	if allowed && commit && units > 0 {
 		s.putLogLocked(sh, now, t, at, &log)
@@ -62,7 +67,7 @@ func (s *Store) oneLog(now int64, t *bucket.Take, o *bucket.Outcome, commit bool
 		s.parkLogLocked(sh, now, t)
 	}
 	sh.mu.Unlock()
-	log.Report(o, now, &t.Shape, units, allowed)
+	log.Report(o, now, met, units, allowed)
 	return allowed || t.Shadow
 }
 

@@ -2,6 +2,15 @@ package main
 
 // inFlight are bugs of places among the requests under way.
 var inFlight = []Mutant{
+	{Name: "charge: a class has all of its part while fewer places are in force", File: "charge/priority.go",
+		Old: "		take.Lowered = own.Lowered\n", New: "		_ = own.Lowered\n",
+		Why:   "the places that are left are those of one class",
+		Tests: []string{"./adaptive"}},
+	{Name: "bucket: all places are in force at once", File: "bucket/leaky.go",
+		Old:   "return t.Lowered != nil && t.Shape.Algorithm == rate.SlidingLog",
+		New:   "return false",
+		Why:   "an API that is slow has as much to do as one that is well",
+		Tests: []string{"./adaptive"}},
 	{Name: "charge: a lost place is given back", File: "charge/receipt.go",
 		Old: "it.lost = s.Now, c.Shape, r.moved[0] < it.units",
 		New: "it.lost = s.Now, c.Shape, false",
