@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,8 +21,9 @@ import (
 )
 
 // byteAPI answers with as many bytes as it is asked for, reads what it is sent, and echoes lines where it is asked for
-// another protocol.
-func byteAPI(t *testing.T, got *atomic.Int64) string {
+// another protocol. got has how many it was sent, by the field Step of the request: of one that the gateway cuts it may
+// still read when the client has its answer and goes on.
+func byteAPI(t *testing.T, got *sync.Map) string {
 	t.Helper()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -41,7 +43,7 @@ func byteAPI(t *testing.T, got *atomic.Int64) string {
 			}
 		}
 		n, _ := io.Copy(io.Discard, r.Body)
-		got.Add(n)
+		got.Store(r.Header.Get("Step"), n)
 		size, _ := strconv.Atoi(r.URL.Query().Get("size"))
 		if r.URL.Query().Has("announced") {
 			w.Header().Set("Content-Length", strconv.Itoa(size))
@@ -64,7 +66,7 @@ const becomes = "Connection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 func TestBytesAreCounted(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(engine, func(t *testing.T) {
-			var got atomic.Int64
+			var got sync.Map // of int64
 			r := newReloading(t, []policy.Rule{
 				{Endpoint: "POST /v1/items", Limit: 10_000, Per: time.Hour}, {Endpoint: policy.Default, Limit: 1e6},
 				{Endpoint: "GET /v1/items/{id}", Limit: 10_000, Per: time.Hour},
@@ -75,12 +77,13 @@ func TestBytesAreCounted(t *testing.T) {
 				c.Bytes = []config.ByteCount{
 					{Endpoints: []string{"POST /v1/items", "GET /v1/items/{id}"}, AtEnd: "cut"}}
 			})
-			send := func(method, path string, body io.Reader) (status int, size int64) {
+			send := func(step, method, path string, body io.Reader) (status int, size int64) {
 				t.Helper()
 				request, err := http.NewRequest(method, r.gate+path, body)
 				if err != nil {
 					t.Fatal(err)
 				}
+				request.Header.Set("Step", step)
 				answer, err := http.DefaultClient.Do(request)
 				if err != nil {
 					return 0, 0
@@ -93,7 +96,7 @@ func TestBytesAreCounted(t *testing.T) {
 				return answer.StatusCode, size
 			}
 			plain := func(n int) io.Reader { return struct{ io.Reader }{bytes.NewReader(make([]byte, n))} }
-			for _, step := range []struct {
+			for i, step := range []struct {
 				method, path string
 				body         io.Reader
 				status       int
@@ -109,17 +112,19 @@ func TestBytesAreCounted(t *testing.T) {
 				{"GET", "/v1/items/1?size=6000&announced", nil, 429, -1, 0},
 				{"GET", "/v1/items/1?size=6000", nil, 0, -1, 0},
 			} {
-				got.Store(0)
-				status, size := send(step.method, step.path, step.body)
+				number := strconv.Itoa(i)
+				status, size := send(number, step.method, step.path, step.body)
+				value, _ := got.Load(number)
+				reached, _ := value.(int64)
 				if status != step.status && !(status == 429 && step.status == 0) ||
-					step.size >= 0 && size != step.size || got.Load() > step.reached ||
-					status == 200 && got.Load() != step.reached {
+					step.size >= 0 && size != step.size || reached > step.reached ||
+					status == 200 && reached != step.reached {
 					t.Errorf("%s %s: %d with %d bytes, %d reached the API; want %d with %d, %d", step.method, step.path,
-						status, size, got.Load(), step.status, step.size, step.reached)
+						status, size, reached, step.status, step.size, step.reached)
 				}
 			}
 			for fourth := range 2 {
-				if status, _ := send("GET", "/v1/items/1", nil); (status == 429) != (fourth == 1) {
+				if status, _ := send("", "GET", "/v1/items/1", nil); (status == 429) != (fourth == 1) {
 					t.Errorf("%d for request %d of four, want 429 for the fifth alone", status, 4+fourth)
 				}
 			}
@@ -139,7 +144,7 @@ func TestBytesAreCounted(t *testing.T) {
 			r.reloadsTo(t, "bytes", func(c *config.Config) {
 				c.Bytes = []config.ByteCount{{Endpoints: []string{"GET /v1/items/{id}"}, Count: "requests"}}
 			})
-			if status, _ := send("POST", "/v1/items?size=100000", nil); status != 200 {
+			if status, _ := send("", "POST", "/v1/items?size=100000", nil); status != 200 {
 				t.Errorf("%d once the endpoint counts no bytes, want 200", status)
 			}
 			r.fails(t, `bytes[0].endpoints: endpoint is \"POST /nowhere\", want one`, func(c *config.Config) {
@@ -154,11 +159,10 @@ func TestBytesAreCounted(t *testing.T) {
 func TestBytesOfAnUpgradeAreCounted(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(engine, func(t *testing.T) {
-			var got atomic.Int64
 			r := newReloading(t, []policy.Rule{
 				{Endpoint: "GET /v1/items/{id}", Limit: 10_000, Per: time.Hour}, {Endpoint: policy.Default, Limit: 1e6},
 			}, func(c *config.Config) {
-				c.Upstream, c.Engine = byteAPI(t, &got), engine
+				c.Upstream, c.Engine = byteAPI(t, new(sync.Map)), engine
 				c.Bytes = []config.ByteCount{{Endpoints: []string{"GET /v1/items/{id}"}, AtEnd: "cut"}}
 			})
 			conn, err := net.Dial("tcp", strings.TrimPrefix(r.gate, "http://"))
