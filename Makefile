@@ -64,7 +64,7 @@ ALONE := eval/adaptive eval/algorithms eval/nemesis eval/clients eval/edge proof
 STILL := body bucket bucket/internal/accounts charge/internal/subject endpoint endpoint/pattern eval/rivals/peer eval/routers \
 	frameworks/chilimit frameworks/echo5limit frameworks/echolimit frameworks/fiberlimit frameworks/ginlimit identity/region internal/clip \
 	internal/edits internal/paramname internal/siphash llm policy/file rate server/advisories server/collector server/config server/convert \
-	server/descriptor server/developers server/framework server/kinds server/openapi server/page server/rules server/state slot
+	server/descriptor server/developers server/framework server/kinds server/openapi server/page server/rules server/state simulate slot
 
 # Tests outside the library that do less under the race detector (internal/race): `make long` runs them in full.
 IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestIdleConnectionsHoldLittle|TestKilledEditorsLoseNothing|TestLoadUnderChangesSeesOneState|TestManyRulesChangeAtOnce|TestRequestsAllocateNothing|TestWhatIsCoveredIsWhatWasLimited

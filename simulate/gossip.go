@@ -33,8 +33,8 @@ type Gossiper struct {
 	links map[uint64]*Link
 }
 
-// Start adds a replica that begins now. The others hear of it by Members.
-func (g *Gossip) Start(name uint64, clock *Clock) *Gossiper {
+// Join adds a replica that begins now. The others hear of it by Members.
+func (g *Gossip) Join(name uint64, clock *Clock) *Gossiper {
 	r := &Gossiper{Group: g, Clock: clock, Name: name, links: map[uint64]*Link{}}
 	store, err := gossip.New(gossip.Options{
 		Transport: r, Self: name, Interval: g.Interval, Most: g.Most, Messages: g.Messages, MaxAccounts: 1 << 10,

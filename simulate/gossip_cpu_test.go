@@ -44,7 +44,7 @@ func TestGossipLeavesProcessors(t *testing.T) {
 			},
 		}
 		for i := range k {
-			g.Start(uint64(i+1), &simulate.Clock{World: w, Offset: time.Second})
+			g.Join(uint64(i+1), &simulate.Clock{World: w, Offset: time.Second})
 		}
 		g.Members()
 		total := 0

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/simulate"
@@ -36,7 +35,7 @@ func newGossips(t *testing.T, seed uint64, replicas int, interval time.Duration,
 			return &simulate.Link{World: w, Delay: 200 * time.Microsecond, Jitter: time.Millisecond}
 		}}
 	for i := range replicas {
-		f.Start(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
+		f.Join(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
 	}
 	f.Members()
 	return f
@@ -282,7 +281,7 @@ func TestGossipWithALiar(t *testing.T) {
 				return &simulate.Link{World: w, Delay: time.Millisecond}
 			}}
 		for i := range 4 {
-			f.Start(uint64(i+1), &simulate.Clock{World: w, Offset: time.Second})
+			f.Join(uint64(i+1), &simulate.Clock{World: w, Offset: time.Second})
 		}
 		f.Members()
 		liar := f.All[3]
@@ -356,7 +355,7 @@ func TestGossipBoundIsTight(t *testing.T) {
 // partitions, ways that work in one direction, crashes, replicas that join, clocks that drift. When
 // it is over, everybody is served within what may be owed.
 func TestGossipBoundHolds(t *testing.T) {
-	seeds := race.Fewer(uint64(48))
+	seeds := uint64(48)
 	worst := 0.0
 	for seed := range seeds {
 		worst = max(worst, gossipAtRandom(t, seed))
@@ -444,7 +443,7 @@ func gossipAtRandom(t *testing.T, seed uint64) float64 {
 				f.Crash(dead)
 				f.World.After(min(long, end-at), func() {
 					names++
-					next := f.Start(names, &simulate.Clock{World: f.World,
+					next := f.Join(names, &simulate.Clock{World: f.World,
 						Offset: f.World.Between(time.Second, time.Hour)})
 					next.Store.Join()
 					f.Members()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
-	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/simulate"
 )
@@ -33,7 +32,7 @@ func (d *truth) drain(now time.Duration) {
 // owed: limits that one hears of after the other, costs that turn out higher or lower when a request has ended, takes
 // that another bucket denied, lost messages. What one has forgotten others would admit.
 func TestGossipAgrees(t *testing.T) {
-	for seed := range race.Fewer(uint64(200)) {
+	for seed := range uint64(200) {
 		gossipAgrees(t, seed)
 	}
 }
@@ -54,7 +53,7 @@ func gossipAgrees(t *testing.T, seed uint64) {
 		},
 	}
 	for i := range k {
-		g.Start(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
+		g.Join(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
 	}
 	g.Members()
 	compile := func(l rate.Limit) rate.Shape {
@@ -114,7 +113,7 @@ func gossipAgrees(t *testing.T, seed uint64) {
 	}
 	if joins > 0 {
 		w.After(w.Between(end/10, end/4), func() {
-			next := g.Start(uint64(k+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
+			next := g.Join(uint64(k+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})
 			next.Store.Join()
 			g.Members()
 			next.Copy(g.All[0])

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/bucket/lease"
-	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/simulate"
 )
@@ -422,7 +421,7 @@ func TestLeaseBoundHolds(t *testing.T) {
 // however late questions and answers are, whatever was given back for requests that others denied,
 // and however often the limit changes.
 func TestWhatIsAdmittedWasLent(t *testing.T) {
-	seeds := race.Fewer(uint64(60))
+	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 10
 	}

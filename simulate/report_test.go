@@ -7,7 +7,6 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/bucket/report"
-	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/simulate"
 )
@@ -224,7 +223,7 @@ func (f *tellers) charged(t *testing.T, seed uint64, forgets bool) {
 // that others denied. That is so as long as it need not ask the store for tokens, which it would
 // not know of.
 func TestReportsOfOneReplicaAddNothing(t *testing.T) {
-	seeds := race.Fewer(uint64(60))
+	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 10
 	}

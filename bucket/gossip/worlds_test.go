@@ -76,7 +76,7 @@ func gossipOfWholeLimiters(t *testing.T, seed uint64) {
 	now := draw()
 	var nodes []*node
 	for i := range k {
-		n := &node{Gossiper: g.Start(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})}
+		n := &node{Gossiper: g.Join(uint64(i+1), &simulate.Clock{World: w, Offset: w.Between(time.Second, time.Hour)})}
 		become(n, now)
 		local, err := memory.New(memory.Options{MaxBuckets: 1 << 10})
 		if err != nil {
