@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Who holds connections has a process of its own: its thousands of goroutines would share a
@@ -46,6 +46,9 @@ type holding struct {
 	Connections int
 }
 
+// underWay is what that process says once half as many connections were opened as it is to keep.
+const underWay = "under way"
+
 // attackApart is attack in a process of its own.
 func (h *holder) attackApart(n int) error {
 	self, err := os.Executable()
@@ -67,11 +70,23 @@ func (h *holder) attackApart(n int) error {
 	}
 	stop := context.AfterFunc(h.ctx, func() { _ = until.Close() })
 	defer stop()
-	said, err := cmd.Output()
+	said, err := cmd.StdoutPipe()
 	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	last := ""
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if last = lines.Text(); last == underWay {
+			h.under()
+		}
+	}
+	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("hold connections: %w", err)
 	}
-	opened, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64)
+	opened, err := strconv.ParseInt(last, 10, 64)
 	h.opened.Store(opened)
 	return err
 }
@@ -94,7 +109,8 @@ func holdApart() bool {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	h := &holder{ctx: ctx, vector: vectors[i], to: what.To, from: what.From}
+	h := &holder{ctx: ctx, vector: vectors[i], to: what.To, from: what.From,
+		enough: int64(what.Connections+1) / 2, under: func() { fmt.Println(underWay) }}
 	h.attack(what.Connections)
 	fmt.Println(h.opened.Load())
 	return true

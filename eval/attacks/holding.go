@@ -145,6 +145,9 @@ type holder struct {
 	from   netip.Addr
 	yields bool // the processors, to the rest
 	opened atomic.Int64
+
+	enough int64  // connections opened that make it an attack
+	under  func() // is told once so many are
 }
 
 // redial is how long a connection that was ended waits on average before it comes
@@ -172,7 +175,9 @@ func (h *holder) attack(n int) {
 func (h *holder) once(dialer *net.Dialer) {
 	c, err := dialer.DialContext(h.ctx, "tcp", h.to)
 	if err == nil || errors.Is(err, syscall.ECONNRESET) { // accepted, and already ended
-		h.opened.Add(1)
+		if h.opened.Add(1) == h.enough {
+			h.under()
+		}
 	}
 	if err != nil {
 		return

@@ -129,8 +129,8 @@ func (l *lab) lockouts(span time.Duration, progress io.Writer) ([]outcome, error
 			continue
 		}
 		for _, s := range o.lockout.steps {
-			fmt.Fprintf(progress, "%-44s %-46s %2d addresses: %3.0f %% of the victim's logins, %.1f guesses a second\n",
-				o.attack, o.setup, s.addresses, 100*s.victim, s.guesses)
+			fmt.Fprintf(progress, "%-44s %-46s %2d addresses: %3.0f %% of the victim's logins, %.1f guesses of %.0f a "+
+				"second\n", o.attack, o.setup, s.addresses, 100*s.victim, s.guesses, s.tried)
 		}
 	}
 	return found, err
@@ -143,12 +143,21 @@ func lock(l *lab, url string, _ setup, _ limit, span time.Duration) (outcome, er
 	for _, k := range armies {
 		var attacked, own record
 		var wg sync.WaitGroup
+		// The victim's first login is not for what the account has saved up since the attack before this one.
+		underWay, guesses := make(chan struct{}), int(span.Seconds()*loginPace)
 		wg.Go(func() {
-			attacked = l.fire(barrage{url, int(span.Seconds() * loginPace), loginPace, func(i int) shot {
+			attacked = l.fire(barrage{url, guesses, loginPace, func(i int) shot {
+				if i == min(2*workers, guesses-1) {
+					close(underWay)
+				}
 				return shot{Request: try(fmt.Sprint("guess ", i)), from: accomplice(i % k)}
 			}})
 		})
 		wg.Go(func() {
+			select {
+			case <-underWay:
+			case <-l.ctx.Done():
+			}
 			own = l.fire(barrage{url, max(1, int(span.Seconds()*float64(perAddress.rate)*0.75)),
 				float64(perAddress.rate) * 0.75, func(int) shot {
 					return shot{Request: try(goodPassword), from: victim}

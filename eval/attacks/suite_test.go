@@ -252,7 +252,7 @@ func TestANaiveLimiterIsFound(t *testing.T) {
 // TestA1Lockout tries passwords at one account from one address and from many.
 func TestA1Lockout(t *testing.T) {
 	l := testLab(t)
-	found, err := l.lockouts(2*briefly, io.Discard)
+	found, err := l.lockouts(2*briefly, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
