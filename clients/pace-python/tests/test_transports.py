@@ -157,7 +157,7 @@ class TransportTest(unittest.TestCase):
         server = self.serve(lambda n, _: (429, {}) if refuse.is_set() else (200, {}))
         refused = threading.Event()
         options = Options(
-            algorithm=AP(first=0.3, min=0.3, max=0.3), max_queue=3, on_attempt=lambda a: refused.set() if a.refused else None,
+            algorithm=AP(first=0.5, min=0.5, max=0.5), max_queue=3, on_attempt=lambda a: refused.set() if a.refused else None,
             priority=lambda request: int(request.headers.get("Rank", 0)),
         )
         transport = Transport(options)
@@ -175,6 +175,8 @@ class TransportTest(unittest.TestCase):
         with self.assertRaises(Throttled) as caught:
             client.get(server.url)
         self.assertEqual(caught.exception.reason, "queue full")
+        refused.clear()  # nothing is under way just after a refusal, which a server might have seen before or after what follows
+        self.assertTrue(refused.wait(60))
         refuse.clear()
         seen = len(server.seen)
         for t in threads:
