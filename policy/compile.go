@@ -66,6 +66,10 @@ type CompileOptions struct {
 	// AgentTiers are the tiers of agents that are known by their signatures. One that no rule names is reported.
 	AgentTiers []string
 
+	// UnknownRefused says that requests which match no endpoint are refused before any rule is asked, so that rules
+	// are not missing for them.
+	UnknownRefused bool
+
 	// Shared says that the process shares a store of buckets with its like. Without
 	// one, rules of scope strict, lease and sync compile with a warning: they count as
 	// local ones.

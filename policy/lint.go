@@ -435,7 +435,7 @@ func (c *review) check() {
 			Field: "default", Value: "missing",
 			Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`}, Default)
 	}
-	if !c.hasUnknown {
+	if !c.hasUnknown && !c.o.UnknownRefused {
 		c.found(Problem{Severity: Warning, Code: "no_unknown", Rule: -1, Where: "rules",
 			Field: "UNKNOWN", Value: "missing",
 			Want: `a rule with endpoint "UNKNOWN"; requests that match no endpoint have no limit`}, UnknownEndpoint)

@@ -38,7 +38,7 @@ func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
 		ClassesBy:    policy.ClassesBy{Tiers: classes(c.Priority.Tiers), Claim: c.Priority.Claim},
 		BurstPercent: c.BurstPercent, ScoreTiers: c.Anomalies.TierNames(), AgentTiers: c.SignedAgents.TierNames(),
-		Unseen: Unseen(c),
+		Unseen: Unseen(c), UnknownRefused: c.Unknown == "reject",
 		Shared: c.Store.On(), Gossips: c.Gossip.On(),
 		Keeps: keeps(c.Store), Free: c.Store.Free(), OneByOne: c.Store.Throttles(),
 	}

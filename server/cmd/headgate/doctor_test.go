@@ -41,7 +41,8 @@ func TestDoctorUpstream(t *testing.T) {
 	}
 }
 
-// doctor counts the warnings about rules that lint has, with endpoints and without.
+// doctor counts the warnings about rules that lint has, with endpoints and without. It knows besides that requests
+// which match no endpoint are refused, unless it is told otherwise.
 func TestDoctorCountsAsLintDoes(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "routes.txt", "GET /v1/items/{id}\n")
@@ -49,16 +50,18 @@ func TestDoctorCountsAsLintDoes(t *testing.T) {
 		must(t, dir, "policy", "set", endpoint, "10/s")
 	}
 	for _, c := range []struct {
-		routes            []string
-		linted, diagnosed string
+		routes                     []string
+		linted, unknown, diagnosed string
 	}{
-		{nil, "2 rules, 0 errors, 2 warnings; compared with no endpoints", "2 warnings"},
-		{[]string{"--routes", "routes.txt"}, "2 rules, 0 errors, 4 warnings", "4 warnings"},
+		{nil, "2 rules, 0 errors, 2 warnings; compared with no endpoints", "limit", "2 warnings"},
+		{nil, "2 rules, 0 errors, 2 warnings; compared with no endpoints", "reject", "1 warning"},
+		{[]string{"--routes", "routes.txt"}, "2 rules, 0 errors, 4 warnings", "limit", "4 warnings"},
 	} {
 		if out := must(t, dir, append([]string{"policy", "lint"}, c.routes...)...); !strings.Contains(out, c.linted) {
 			t.Errorf("lint %v: %s, want %q", c.routes, out, c.linted)
 		}
-		_, out, _ := call(t, dir, append([]string{"doctor", "--upstream", "http://127.0.0.1:9000"}, c.routes...)...)
+		_, out, _ := call(t, dir, append([]string{"doctor", "--upstream", "http://127.0.0.1:9000",
+			"--unknown", c.unknown}, c.routes...)...)
 		if !strings.Contains(out, " "+c.diagnosed+"\n") {
 			t.Errorf("doctor %v: %s, want %q", c.routes, out, c.diagnosed)
 		}

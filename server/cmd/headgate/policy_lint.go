@@ -102,6 +102,9 @@ func lintAll(cmd *cobra.Command, from *configFlags, ignore, files []string) ([]l
 		return nil, err
 	}
 	o.Compile.Now = time.Now()
+	if !cmd.Flags().Changed("config") {
+		o.Compile.UnknownRefused = false // nothing says so of the gateway that the rules are for
+	}
 	gateway, err := from.through.client(cmd)
 	if err != nil {
 		return nil, err

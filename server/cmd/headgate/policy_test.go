@@ -100,6 +100,8 @@ func TestPolicyLintExits(t *testing.T) {
 		"rules:\n  - {endpoint: default, subject: ip, limit: 1, burst: 200}\n  - {endpoint: UNKNOWN, limit: 5}\n")
 	write(t, dir, "warn.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 5}\n")
 	write(t, dir, "bad.yaml", "rules:\n  - {endpoint: default, limit: 0}\n")
+	write(t, dir, "rejects.conf", "routes: [routes.txt]\n")
+	write(t, dir, "limits.conf", "routes: [routes.txt]\nunknown: limit\n")
 	write(t, dir, "broken.yaml", "rules: [\n")
 	tests := []struct {
 		args string
@@ -112,6 +114,8 @@ func TestPolicyLintExits(t *testing.T) {
 		{"warn.yaml", 0, "[no_unknown]"},
 		{"warn.yaml --fail-on warning", 1, "--fail-on is warning"},
 		{"warn.yaml --fail-on warning --ignore no_unknown", 0, "1 accepted"},
+		{"warn.yaml --config rejects.conf", 0, "1 rule, 0 errors, 0 warnings"},
+		{"warn.yaml --config limits.conf", 0, "[no_unknown]"},
 		{"bad.yaml", 1, "[limit]"},
 		{"bad.yaml --fail-on never", 0, "[limit]"},
 		{"broken.yaml", 1, "broken.yaml:"},

@@ -106,10 +106,11 @@ func TestPolicyCommandsThroughAGateway(t *testing.T) {
 			line[i] = strings.Replace(line[i], ":/", " /", 1)
 		}
 		write(t, here, "routes.txt", routesFile)
+		write(t, here, "gateway.yaml", "routes: [routes.txt]\n")
 		var lineHere, lineThere []string
 		for _, word := range line {
 			if word == "--ROUTES" { // what the gateway knows
-				lineHere = append(lineHere, "--routes", "routes.txt")
+				lineHere = append(lineHere, "--config", "gateway.yaml")
 				continue
 			}
 			lineHere, lineThere = append(lineHere, idsHere.Replace(word)), append(lineThere, idsThere.Replace(word))
