@@ -205,6 +205,9 @@ func localUser() string {
 }
 
 func writeInspection(w io.Writer, in inspect.Found) error {
+	if len(in.Buckets) == 0 {
+		return writeUnnamed(w, in)
+	}
 	table := newTable(w, "RULE\tENDPOINT\tSUBJECT\tWHOSE\tLIMIT\tBURST\tMODE\tREMAINING\tWAIT\tFULL IN\tALLOWANCE")
 	for _, b := range in.Buckets {
 		allowance := "-"
@@ -223,9 +226,21 @@ func writeInspection(w io.Writer, in inspect.Found) error {
 			return err
 		}
 	}
-	if len(in.Buckets)+len(in.Skipped) == 0 {
+	return nil
+}
+
+// writeUnnamed says why there is no bucket to show.
+func writeUnnamed(w io.Writer, in inspect.Found) error {
+	if len(in.Skipped) == 0 {
 		_, err := fmt.Fprintln(w, "no rule applies there, so there is no bucket")
 		return err
 	}
-	return nil
+	for _, s := range in.Skipped {
+		if _, err := fmt.Fprintf(w, "rule %q (%s) applies: its bucket is named by %s\n", s.Rule, s.Subject,
+			s.Needs); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, "say whose bucket is meant, such as --address 192.0.2.7 or --key ID; --help has all ways")
+	return err
 }

@@ -137,7 +137,8 @@ func writeReport(w io.Writer, r doctor.Report) error {
 		lint.Counted(r.Count(doctor.Failure), "failure", "failures"),
 		lint.Counted(r.Count(doctor.Note), "note", "notes"))
 	if r.Upstream == "" && err == nil {
-		_, err = fmt.Fprintln(w, "not compared with the server behind: name its kind, by endpoint.server or --upstream")
+		_, err = fmt.Fprintln(w,
+			"not compared with the server behind: name its kind, such as nginx, by endpoint.server or --upstream")
 	}
 	return err
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 	_ "golang.org/x/crypto/x509roots/fallback" // public authorities, where the system knows none: in a container
 
+	"github.com/headgate-io/headgate/internal/clip"
+	"github.com/headgate-io/headgate/internal/edits"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -85,7 +87,10 @@ completes its commands: "headgate completion --help".`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see `%s --help`", wrongFlag(err), cmd.CommandPath())
+		if named := cmd.Flags().Args(); holdsOnly(cmd) && len(named) > 0 {
+			return onlyChildren(cmd, named) // its flags are those of the command that there is not
+		}
+		return usagef("%w; %ssee `%s --help`", wrongFlag(err), nearFlag(cmd, err), cmd.CommandPath())
 	})
 	root.SetVersionTemplate("headgate {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
@@ -128,6 +133,24 @@ func wrongFlag(err error) error {
 	return fmt.Errorf("--%s is %q, want %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 }
 
+// nearFlag is what a flag that there is not was probably meant to be, as an error says it.
+func nearFlag(cmd *cobra.Command, err error) string {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) || missing.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	near, least := "", 3 // two letters may be wrong
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := edits.Distance(clip.To(missing.GetSpecifiedName(), 60), f.Name, least); d < least {
+			near, least = f.Name, d
+		}
+	})
+	if near == "" {
+		return ""
+	}
+	return "did you mean --" + near + "? "
+}
+
 // arguments refuses a wrong number of arguments as a mistake of usage.
 func arguments(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -164,6 +187,12 @@ func group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, RunE: onlyChildren}
 	cmd.AddCommand(children...)
 	return cmd
+}
+
+// holdsOnly reports whether a command does nothing but hold others: those that do something too say how many
+// arguments they take.
+func holdsOnly(cmd *cobra.Command) bool {
+	return cmd.HasSubCommands() && (cmd.Args == nil || !cmd.HasParent())
 }
 
 // newHelp is the library's help command, with an exit status for a command that

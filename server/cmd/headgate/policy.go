@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -55,10 +57,11 @@ func (f *ruleFlags) key(r policy.Rule) record.RuleKey {
 
 func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 	rule := policy.Rule{Endpoint: endpoint, Project: f.project, Tier: f.tier}
+	var both error
 	if f.project != "" && f.tier != "" {
-		return rule, usagef("--project is %q and --tier %q, want one of the two", f.project, f.tier)
+		both = fmt.Errorf("--project is %q and --tier %q, want one of the two", f.project, f.tier)
 	}
-	if err := rule.SetSubject(f.subject); err != nil {
+	if err := errors.Join(both, rule.SetSubject(f.subject)); err != nil {
 		return rule, usageError{err}
 	}
 	return rule, nil

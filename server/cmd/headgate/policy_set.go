@@ -48,11 +48,9 @@ documents. A running gateway acts on the change within a second.`,
   headgate policy set '*' block --subject ip:192.0.2.0/24 --expires 1h`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rule, err := named.rule(args[0])
-			if err != nil {
-				return err
-			}
-			err = errors.Join(
+			rule, wrong := named.rule(args[0])
+			err := errors.Join(
+				wrong,
 				rule.Mode.UnmarshalText([]byte(mode)),
 				setRate(&rule, args[1], per, cmd.Flags().Changed),
 				setExpires(&rule, expires, time.Now()),
