@@ -46,8 +46,8 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 		l.conclude(t, allowed, err)
 		if l.slots != nil && err == nil {
 			d := &t.decision
-			times, d.Slot = p.Foresee(l.slots, r.Header, d.Allowed)
-			if d.Allowed && d.Slot.Wait > 0 {
+			times, d.Slot = p.Foresee(l.slots, r.Header, allowed)
+			if allowed && d.Slot.Wait > 0 { // also of a bad credential, which is refused after that
 				d.Allowed, d.Reason, d.Wait = false, OverLimit, 0
 			}
 			d.restate(p)

@@ -87,6 +87,36 @@ func TestReservedTokens(t *testing.T) {
 	}
 }
 
+// A bad credential waits for what is reserved for others as a good one does, and explain says so.
+func TestABadCredentialIsHeldBackFirst(t *testing.T) {
+	digester, err := identity.NewDigester(make([]byte, identity.MinSecretLength))
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := identity.New(identity.Options{Keys: &identity.Keyring{}, Digester: digester})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := trial.New(t, []string{"GET /a"}, everybodys, func(o *headgate.Options) {
+		o.Slots, o.Identities, o.RefuseBadCredentials = slot.New(slot.Options{Reserve: true}), who, true
+	})
+	r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, 2}),
+		Header: http.Header{"X-Api-Key": {"hg_made_up"}}}
+	for n, want := range []headgate.Reason{headgate.BadCredential, headgate.OverLimit} {
+		if n == 1 {
+			b.Now = b.Now.Add(10 * time.Second)
+			asks(b, 1, 3)
+			asks(b, 1, 2)
+			b.Now = b.Now.Add(time.Second)
+		}
+		x := b.Explain(t.Context(), r)
+		d := b.Check(t.Context(), r)
+		if d.Reason != want || x.Verdict.Reason != want.String() || x.Verdict.RetryAfter != d.RetryAfter {
+			t.Errorf("explain says %+v, and then it is %v, retry after %v, want %v", x.Verdict, d.Reason, d.RetryAfter, want)
+		}
+	}
+}
+
 // A cost that no bucket ever holds is said to be that, also while what there is is reserved for others.
 func TestNoTimeForWhatNeverFits(t *testing.T) {
 	b := slotted(t, slot.Options{Reserve: true})
