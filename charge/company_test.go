@@ -50,6 +50,8 @@ type company struct {
 	blocked  string // an agent; "" for none
 	relimits bool   // limits change
 	slots    bool   // callers have times of their own, which are told as of when they were last refused
+	operated bool   // operators fill buckets and give them tokens, and rules end at a time
+	refuses  bool   // bad credentials are refused, which costs what it costs otherwise
 	requests bool   // a rule counts requests, and one that is settled was one, whatever it cost
 }
 
@@ -97,7 +99,7 @@ func newCompany(t *testing.T, seed uint64) *company {
 		t.Fatal(err)
 	}
 	w.ledger = &ledger{Store: store, last: map[key.Key]bucket.Take{}, entries: map[key.Key][]entry{},
-		moved: map[key.Key]bool{}, windows: map[key.Key]bool{}}
+		moved: map[key.Key]bool{}, windows: map[key.Key]bool{}, places: map[key.Key][]int64{}}
 	digester, err := identity.NewDigester(make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -119,13 +121,15 @@ func newCompany(t *testing.T, seed uint64) *company {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.operated, w.refuses = rng.IntN(3) == 0, rng.IntN(4) == 0
 	scores := anomaly.New(512)
 	settings := &anomaly.Settings{Window: time.Minute, Weights: anomaly.DefaultWeights,
 		Tiers: []anomaly.Tier{{From: 1 + uint8(rng.IntN(40)), Name: pick(rng, "suspect", "silver"), Addresses: true}}}
 	scores.Use(settings)
 	w.Bench = trial.New(t, togetherTemplates, nil, func(o *headgate.Options) {
 		o.Policies, o.Identities, o.Buckets, o.Scores, o.Adaptive = w.rules, who, w.ledger, scores, w.adaptive
-		o.Penalties, o.Names = penalty.New(512), nil
+		o.Penalties, o.Names, o.RefuseBadCredentials = penalty.New(512), nil, w.refuses
+		o.Region = func(a netip.Addr) string { return "eu"[:a.As4()[3]*2] }
 		o.NamedTiers = func() bool { return true }
 		o.Now = func() time.Time { return time.Now().Add(-time.Duration(w.back.Load())) }
 		if w.slots = rng.IntN(2) == 0; w.slots {
@@ -133,7 +137,7 @@ func newCompany(t *testing.T, seed uint64) *company {
 		}
 	})
 	w.adaptive.Use(map[string]adaptive.Settings{
-		"GET /a":  {SLO: 100 * time.Millisecond, Floor: adaptive.Whole / 8},
+		"GET /a":  {SLO: 100 * time.Millisecond, Floor: adaptive.Whole / 8, AtOnce: rng.IntN(2) == 0},
 		"POST /c": {SLO: 100 * time.Millisecond, Floor: adaptive.Whole / 2},
 	}, time.Now().UnixNano())
 	w.relimits = rng.IntN(2) == 0
@@ -152,7 +156,7 @@ func (w *company) draw() {
 		}
 		if of, what := r.Subject.Counts(); of == policy.SubjectPrincipal && what == policy.CountsTokens {
 			r.Subject = pick(rng, policy.SubjectPrincipal, policy.SubjectPrincipal, policy.SubjectIP,
-				policy.SubjectProject, policy.SubjectEndpoint)
+				policy.SubjectProject, policy.SubjectEndpoint, policy.SubjectIdentifier, policy.SubjectRegion)
 		}
 		if rng.IntN(3) == 0 {
 			r.CountWhen = "401,404"
@@ -214,7 +218,8 @@ func (w *company) draw() {
 			Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay)})
 	}
 	if rng.IntN(2) == 0 {
-		add(policy.Rule{Endpoint: policy.All, Limit: 100, Per: placesKept, Priority: "high:20,low:10",
+		add(policy.Rule{Endpoint: pick(rng, policy.All, policy.Default, "GET /a"), Limit: 10 + rng.Int64N(20),
+			Per: placesKept, Priority: "high:20,low:10",
 			Subject: policy.SubjectEndpoint.Counting(policy.CountsUnderWay)})
 	}
 	if w.requests = rng.IntN(2) == 0; w.requests {
@@ -261,6 +266,17 @@ func (w *company) load() {
 	if w.rng.IntN(3) == 0 {
 		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: "GET /a", Mode: policy.Allow, Only: "signed_agent:bot"})
 	}
+	for i := range w.doc.Rules { // a rule for a while, in the place of another
+		if r := doc.Rules[i]; w.operated && w.rng.IntN(8) == 0 && r.Limit < 1000 && r.Algorithm == policy.TokenBucket {
+			r.Limit, r.Burst, r.Priority, r.Penalty = 1+w.rng.Int64N(20), 0, "", ""
+			r.Expires = time.Now().Add(time.Second * time.Duration(1+w.rng.IntN(10)))
+			doc.Rules = append(doc.Rules, r)
+		}
+	}
+	if w.operated && w.rng.IntN(4) == 0 {
+		doc.Rules = append(doc.Rules, policy.Rule{Endpoint: "GET /b", Mode: policy.Block, Only: "api_key:ann",
+			Expires: time.Now().Add(3 * time.Second)})
+	}
 	var by policy.ClassesBy
 	class := func() policy.Class { return policy.Critical + policy.Class(w.rng.IntN(int(policy.Low))) }
 	if w.rng.IntN(2) == 0 {
@@ -295,6 +311,10 @@ func (w *company) request() headgate.Request {
 		header.Set("Signature-Input", pick(rng, "bot", "crawler", "bot crawler", "!bot", "!crawler bot",
 			"flood", "bot flood"))
 	}
+	if rng.IntN(20) == 0 {
+		header.Set("X-Api-Key", "hg_made_up")
+	}
+	r.Identifier, r.Unparsable = pick(rng, "", "ann@example.org", "bob@example.org"), rng.IntN(10) == 0
 	if rng.IntN(3) == 0 {
 		header.Set(slot.FieldPending, fmt.Sprint(rng.IntN(3)))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -23,6 +24,52 @@ type ledger struct {
 	misled  string           // who was told a time at which there is no room
 	told    int              // how many were told a time
 	actual  int64            // tokens that the request came to which is being settled
+
+	mu     sync.Mutex          // what is under way is renewed while the test goes on
+	places map[key.Key][]int64 // guarded by mu: since when each place counts
+	latest int64               // guarded by mu: the latest time
+	beyond string              // guarded by mu: who took a place where there was none
+}
+
+// isPlaces says that a shape is of requests under way.
+func isPlaces(sh *rate.Shape) bool {
+	return sh.Algorithm == rate.SlidingLog && sh.Tick == int64(placesKept)
+}
+
+// takePlace notes that a place was taken, of which so many are in force.
+func (l *ledger) takePlace(now, since int64, t *bucket.Take) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latest = max(l.latest, now) // a clock that is set back frees nobody's place, and takes none that was free
+	now = l.latest
+	alive := slices.DeleteFunc(l.places[t.Key], func(at int64) bool { return now-at > 2*int64(placesKept) })
+	surely := 0
+	for _, at := range alive {
+		if now-at < int64(placesKept) {
+			surely++
+		}
+	}
+	if met := t.Met(); int64(surely) >= met.Capacity {
+		l.beyond = fmt.Sprintf("another is let in where %d are under way, and %d may be, of %+v", surely, met.Capacity,
+			*t)
+	}
+	l.places[t.Key] = append(alive, since)
+}
+
+// movePlace notes that a place is given back, or counts from now on.
+func (l *ledger) movePlace(now int64, c *bucket.Change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.places[c.Key], c.Charged)
+	switch {
+	case i < 0:
+		l.beyond = fmt.Sprintf("a place of %d is given back or renewed, which nobody has, of %v", c.Charged,
+			l.places[c.Key])
+	case c.Renew:
+		l.places[c.Key][i] = now
+	default:
+		l.places[c.Key] = slices.Delete(l.places[c.Key], i, i+1)
+	}
 }
 
 // entry is what a bucket was charged, net of what came back since.
@@ -76,7 +123,11 @@ func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
 		t := &takes[i]
 		if units, _ := t.Shape.Units(t.Cost); allowed && outs[i].Allowed && units > 0 {
 			met := t.Met()
-			l.add(t.Key, entry{at: now + int64(outs[i].Later), units: units, room: met.Capacity, unit: t.Shape.Unit})
+			if at := now + int64(outs[i].Later); isPlaces(&t.Shape) {
+				l.takePlace(now, at, t)
+			} else {
+				l.add(t.Key, entry{at: at, units: units, room: met.Capacity, unit: t.Shape.Unit})
+			}
 		}
 	}
 	return allowed, err
@@ -88,7 +139,7 @@ func (l *ledger) comesBack(ctx context.Context, now int64, takes []bucket.Take, 
 	for i, out := range outs[:len(takes)] {
 		t := &takes[i]
 		if out.Allowed || out.Unknown || out.RetryAfter == 0 || t.Since > now || // the limit changes, by this clock
-			t.Shape.Algorithm == rate.SlidingLog && t.Shape.Tick == int64(placesKept) {
+			isPlaces(&t.Shape) {
 			continue
 		}
 		var then [1]bucket.Outcome
@@ -115,6 +166,10 @@ func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change
 	err := l.Store.Correct(ctx, now, changes, moved)
 	for i := range changes {
 		switch c := &changes[i]; {
+		case isPlaces(&c.Shape):
+			if moved[i] != 0 {
+				l.movePlace(now, c)
+			}
 		case c.Units > 0:
 			l.add(c.Key, entry{at: now, units: moved[i], unit: c.Shape.Unit})
 		case c.Units == bucket.Fill:
@@ -130,7 +185,11 @@ func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change
 
 func (l *ledger) Refund(ctx context.Context, now, charged int64, takes []bucket.Take) error {
 	for i := range takes {
-		l.serve(takes[i].Key, charged, 0)
+		if t := &takes[i]; isPlaces(&t.Shape) {
+			l.movePlace(now, &bucket.Change{Key: t.Key, Charged: charged})
+		} else {
+			l.serve(t.Key, charged, 0)
+		}
 	}
 	return l.Store.Refund(ctx, now, charged, takes)
 }
@@ -153,7 +212,7 @@ func (l *ledger) exceeded(k key.Key) string {
 	case l.moved[k] && !sh.Algorithm.Drains():
 	case l.moved[k]:
 		return exceededAmidChanges(all)
-	case sh.Algorithm == rate.SlidingLog && sh.Tick < int64(placesKept): // and no places among requests under way
+	case sh.Algorithm == rate.SlidingLog:
 		for i, from := 0, 0; i < len(all); i++ {
 			sum := int64(0)
 			for ; all[i].at-all[from].at > sh.Tick; from++ {

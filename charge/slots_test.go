@@ -112,7 +112,8 @@ func TestABadCredentialIsHeldBackFirst(t *testing.T) {
 		x := b.Explain(t.Context(), r)
 		d := b.Check(t.Context(), r)
 		if d.Reason != want || x.Verdict.Reason != want.String() || x.Verdict.RetryAfter != d.RetryAfter {
-			t.Errorf("explain says %+v, and then it is %v, retry after %v, want %v", x.Verdict, d.Reason, d.RetryAfter, want)
+			t.Errorf("explain says %+v, and then it is %v, retry after %v, want %v", x.Verdict, d.Reason, d.RetryAfter,
+				want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
@@ -69,6 +72,12 @@ func (w *company) ask() {
 	if w.seen[d.Reason.String()]++; w.misled != "" {
 		w.fail("%s", w.misled)
 	}
+	w.mu.Lock()
+	beyond := w.beyond
+	w.mu.Unlock()
+	if beyond != "" {
+		w.fail("%s", beyond)
+	}
 	rule := ""
 	if v, ok := d.Binding(); ok {
 		rule = d.Policies().Rule(v.Rule).Title()
@@ -82,7 +91,8 @@ func (w *company) ask() {
 		w.fail("Explain = %+v, class %q, cost %d, and then %v by %q, %v, %v, class %v, cost %d, of %+v", x.Verdict,
 			x.Class, x.Cost, d.Reason, rule, d.RetryAfter, d.Wait, d.Class, d.Cost, r)
 	}
-	if refused := d.Reason == headgate.Blocked || d.Reason == headgate.CredentialUnverified; refused != w.blocks(&r) {
+	refused := d.Reason == headgate.Blocked || d.Reason == headgate.CredentialUnverified
+	if refused != w.blocks(&r) && (!refused || !w.operated && !w.refuses) {
 		w.fail("%v, with agent %q blocked, of %+v, %v", d.Reason, w.blocked, r, r.Header)
 	}
 	if d.Class != policy.Unclassed {
@@ -91,6 +101,9 @@ func (w *company) ask() {
 	for _, v := range d.Verdicts() {
 		if v.Lowered > 0 {
 			w.seen["lowered"]++
+			if d.Policies().Rule(v.Rule).Algorithm == policy.Concurrency {
+				w.seen["fewer"]++
+			}
 		}
 		if v.Scored {
 			w.seen["scored"]++
@@ -105,6 +118,7 @@ func (w *company) ask() {
 		exchange.Answered(w.rng.IntN(4) == 0)
 	}
 	switch {
+	case w.costs(&d):
 	case !d.Allowed:
 		w.same("a denial", before, 0)
 	case made == (headgate.Reservation{}):
@@ -122,12 +136,20 @@ func (w *company) ask() {
 	}
 }
 
+// costs reports whether a request was refused for a credential, which costs what it costs otherwise.
+func (w *company) costs(d *headgate.Decision) bool {
+	return d.Reason == headgate.BadCredential || d.Reason == headgate.CredentialUnverified && w.refuses
+}
+
 // settled reports whether the last change of the rules is over: who comes from before it may have had another limit.
 func (w *company) settled() bool { return int64(time.Since(w.changed)) > w.back.Load() }
 
 // restores reports whether all is given back of what a decision charged that was never served. What a limit changed of
 // that the caller's project had before it moved to another tier is left alone.
 func (w *company) restores(d *headgate.Decision) bool {
+	if w.operated {
+		return false
+	}
 	return !w.relimits || !slices.ContainsFunc(d.Verdicts(), func(v headgate.Verdict) bool {
 		return v.Earlier
 	})
@@ -156,7 +178,7 @@ func (w *company) abandon() {
 	if errors.Is(err, context.Canceled) {
 		w.seen["abandoned"]++
 	}
-	if !w.restores(&d) {
+	if !w.restores(&d) || w.costs(&d) {
 		return
 	}
 	if !d.Allowed && !waits && w.settled() {
@@ -199,10 +221,33 @@ func (w *company) lower() {
 				at.Answered(w.now(), n, took, false)
 			}
 			if took == time.Millisecond {
-				at.Refused(true, false)
+				at.Refused(true, true)
 			}
 		}
 		time.Sleep(1100 * time.Millisecond)
+	}
+}
+
+// operate fills the bucket of a rule, or gives it tokens, once or for a while.
+func (w *company) operate() {
+	subject := pick(w.rng, policy.SubjectPrincipal, policy.SubjectIP, policy.SubjectProject, policy.SubjectIdentifier)
+	q := inspect.Query{Endpoint: pick(w.rng, "GET /a", "GET /b", "POST /c", policy.All), Subject: &subject,
+		Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(w.rng.IntN(2))}), Header: http.Header{}}
+	if n := w.rng.IntN(4); n < 3 {
+		q.Header.(http.Header).Set("X-Api-Key", w.keys[n])
+	}
+	q.Identifier = "ann@example.org"
+	var err error
+	switch ctx, amount := w.t.Context(), 1+w.rng.Int64N(5); w.rng.IntN(3) {
+	case 0:
+		_, err = w.Reset(ctx, q, nil)
+	case 1:
+		_, _, err = w.Grant(ctx, q, amount, time.Time{}, nil)
+	default:
+		_, _, err = w.Grant(ctx, q, amount, time.Now().Add(time.Second+time.Duration(w.rng.Int64N(5e9))), nil)
+	}
+	if err == nil {
+		w.seen["operated"]++
 	}
 }
 
@@ -225,6 +270,8 @@ func (w *company) run(steps int) {
 			w.load()
 		case n < 159:
 			w.lower()
+		case n < 163 && w.operated:
+			w.operate()
 		case n < 160:
 			w.records[2].Key.Tier = pick(w.rng, "", "silver", "gold")
 			if err := w.ring.Replace(w.records); err != nil {
@@ -248,7 +295,8 @@ func (w *company) run(steps int) {
 
 // TestEverythingTogether: whatever rules say in one another's company, no bucket is charged more than its burst and its
 // rate; what was never served is given back, to a nanosecond; Explain says what Check does then, and changes nothing;
-// and neither does a denial. Who was told to come again finds room then, and no agent gets past its block.
+// and neither does a denial, but by a bad credential. Who was told to come again finds room then, and no agent gets
+// past its block. No more requests are under way than may be, and each gives back its own place.
 func TestEverythingTogether(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(race.Fewer(40)) {
@@ -261,8 +309,8 @@ func TestEverythingTogether(t *testing.T) {
 			time.Sleep(time.Hour) // what renews places ends
 		})
 	}
-	for _, what := range []string{"abandoned", "blocked", "class", "exempt", "guarded", "in_penalty", "lowered",
-		"over_limit", "scored", "told"} {
+	for _, what := range []string{"abandoned", "bad_credential", "blocked", "class", "exempt", "fewer", "guarded",
+		"in_penalty", "lowered", "operated", "over_limit", "scored", "told"} {
 		if seen[what] < 10 && !race.Enabled {
 			t.Errorf("%d %s, want more", seen[what], what)
 		}
