@@ -132,7 +132,7 @@ func (r *Replay) Read(ctx context.Context, name string, log io.Reader) error {
 		r.report.Lines += c.lines
 		r.report.faulty(c.unread, c.faults)
 		entries := c.entries
-		if r.format.Mixed {
+		if r.format != nil && r.format.Mixed { // an empty log may be of any
 			entries, held = ordered(held, entries, c.err != nil)
 		}
 		for i := range entries {

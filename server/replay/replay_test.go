@@ -266,6 +266,16 @@ func TestUnreadLines(t *testing.T) {
 	if err := r.Read(t.Context(), "log", strings.NewReader("")); err != nil {
 		t.Errorf("an empty log: %v", err)
 	}
+	first, _ := New("", nil) // whose format is that of the first line of all
+	first.Use()
+	for _, log := range []string{"", "", good} {
+		if err := first.Read(t.Context(), "log", strings.NewReader(log)); err != nil {
+			t.Errorf("empty logs before others: %v", err)
+		}
+	}
+	if got := first.Report(); got.Requests != 1 {
+		t.Errorf("%d requests after empty logs, want 1", got.Requests)
+	}
 }
 
 // TestInterrupted: what was read until then is reported.

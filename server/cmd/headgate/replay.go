@@ -234,11 +234,19 @@ func writePage(path string, report *replay.Report, interrupted bool) error {
 	return errors.Join(report.WriteHTML(file, interrupted), file.Close())
 }
 
+// whatWasRead is how much logs had, and of when.
+func whatWasRead(r *replay.Report) string {
+	if r.Requests == 0 {
+		return "requests  none"
+	}
+	const when = "2006-01-02 15:04:05"
+	return fmt.Sprintf("requests  %d of %s, %s to %s", r.Requests, counted(r.Callers, "caller"), r.From.Format(when),
+		r.Until.Format(when))
+}
+
 // writeReplay tells it to people.
 func writeReplay(w io.Writer, r *replay.Report, interrupted bool) error {
-	const when = "2006-01-02 15:04:05"
-	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", r.Requests, counted(r.Callers, "caller"), r.From.Format(when),
-		r.Until.Format(when))
+	fmt.Fprintln(w, whatWasRead(r))
 	if interrupted {
 		fmt.Fprintln(w, "          interrupted: of what was read until then")
 	}

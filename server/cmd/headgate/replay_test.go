@@ -20,7 +20,7 @@ func TestReplay(t *testing.T) {
 	for name, text := range map[string]string{
 		"routes.txt": "GET /a\n", "narrow.yaml": "rules: [{endpoint: default, limit: 2, per: 1h}]",
 		"wrong.yaml": "rules: [{endpoint: default, limit: -2}]",
-		"access.log": line, "access.log.1.gz": packed.String(), "nothing.log": "nothing\n",
+		"access.log": line, "access.log.1.gz": packed.String(), "nothing.log": "nothing\n", "empty.log": "",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -46,11 +46,13 @@ func TestReplay(t *testing.T) {
 			in("wrong.yaml")}, exitFailure, "limit is"},
 		"no such log": {[]string{"replay", in("none"), "--routes", in("routes.txt"), "--rules", in("narrow.yaml")},
 			exitFailure, "no such file"},
+		"an empty log": {[]string{"replay", in("empty.log"), "--routes", in("routes.txt"), "--rules",
+			in("narrow.yaml")}, exitOK, "requests  none\n"},
 		"no log at all": {[]string{"replay", in("nothing.log"), "--routes", in("routes.txt"), "--rules",
 			in("narrow.yaml")}, exitFailure, "no line of"},
 	} {
-		if code, _, text := call(t, dir, test.args...); code != test.code || !strings.Contains(text, test.want) {
-			t.Errorf("%s: %d %s, want %d %s", name, code, text, test.code, test.want)
+		if code, out, text := call(t, dir, test.args...); code != test.code || !strings.Contains(out+text, test.want) {
+			t.Errorf("%s: %d %s%s, want %d %s", name, code, out, text, test.code, test.want)
 		}
 	}
 	must(t, dir, "policy", "set", "default", "100", "--db", "sqlite:"+in("headgate.db"))

@@ -213,9 +213,7 @@ func (f *suggestFlags) write(cmd *cobra.Command, list []replay.Suggestion, first
 		}{first.Requests, first.From, first.Until, second.Sides[0].Denied, out})
 	}
 	w := cmd.ErrOrStderr()
-	const when = "2006-01-02 15:04:05"
-	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", first.Requests, counted(first.Callers, "caller"),
-		first.From.Format(when), first.Until.Format(when))
+	fmt.Fprintln(w, whatWasRead(first))
 	if first.Unread > 0 {
 		fmt.Fprintf(w, "unread    %d of %d lines\n", first.Unread, first.Lines)
 	}
