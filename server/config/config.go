@@ -390,12 +390,20 @@ func Default() Config {
 func Read(path string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = errors.New("no such file")
-		}
-		return Default(), fmt.Errorf("config %s: %w", path, err)
+		return Default(), fmt.Errorf("config %s: %w", path, notRead(err))
 	}
 	return parse(path, text)
+}
+
+// notRead is in our words why a file cannot be read.
+func notRead(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("no such file")
+	case errors.Is(err, fs.ErrPermission):
+		return errors.New("may not be read by this user, want read permission")
+	}
+	return err
 }
 
 func parse(path string, text []byte) (Config, error) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -28,6 +30,9 @@ func faults(text []byte, err error) string {
 	var refused *yaml.TypeError
 	var document yaml.Node
 	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
+		if line := notUTF8(text); line > 0 {
+			return fmt.Sprintf("line %d: is not UTF-8, want the file saved as UTF-8", line)
+		}
 		return oneLine(err)
 	}
 	if !errors.As(err, &refused) {
@@ -44,6 +49,18 @@ func faults(text []byte, err error) string {
 		return oneLine(err)
 	}
 	return strings.Join(w.found, "; ")
+}
+
+// notUTF8 is the first line that is not UTF-8, from 1, or 0.
+func notUTF8(text []byte) int {
+	line := 1
+	for one := range bytes.Lines(text) {
+		if !utf8.Valid(one) {
+			return line
+		}
+		line++
+	}
+	return 0
 }
 
 // faultFinder compares a document with the type that it should have. Aliases

@@ -203,6 +203,11 @@ func TestBadInput(t *testing.T) {
 			args: "serve --config c.yaml", files: map[string]string{"c.yaml": "listen: [\n"},
 			code: 2, want: []string{"config c.yaml", "line"},
 		},
+		"configuration that is no UTF-8": {
+			args:  "serve --config c.yaml",
+			files: map[string]string{"c.yaml": "# caf\u00e9\nupstream: http://caf\xe9\n"},
+			code:  2, want: []string{"config c.yaml: line 2: is not UTF-8"},
+		},
 		"unknown configuration field": {
 			args: "serve --config c.yaml", files: map[string]string{"c.yaml": "listn: 127.0.0.1:0\n"},
 			code: 2, want: []string{"config c.yaml: line 1: listn is no setting, did you mean listen?"},

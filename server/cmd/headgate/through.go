@@ -17,12 +17,12 @@ import (
 type throughFlags struct{ server, tokenFile string }
 
 func (f *throughFlags) addFlags(cmd *cobra.Command) {
-	f.add(cmd, "", "such as "+usualServer+" (default: none, the database is opened)")
+	f.add(cmd, "", ", such as "+usualServer+" (default: none, the database is opened)")
 }
 
 // addNeeded is addFlags for what only a running gateway can do.
 func (f *throughFlags) addNeeded(cmd *cobra.Command) {
-	f.add(cmd, usualServer, "which alone knows its buckets")
+	f.add(cmd, usualServer, "")
 }
 
 // usualServer is the admin listener of a gateway that is not told otherwise.
@@ -30,7 +30,7 @@ const usualServer = "http://127.0.0.1:8081"
 
 func (f *throughFlags) add(cmd *cobra.Command, usual, more string) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", usual, "admin listener of the running gateway to ask, "+more)
+	flags.StringVar(&f.server, "server", usual, "admin listener of the running gateway to ask"+more)
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the admin token, if that gateway wants one")
 }
 
