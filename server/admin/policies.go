@@ -12,6 +12,7 @@ import (
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/policy/file"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/revert"
 	"github.com/headgate-io/headgate/server/rules"
@@ -469,16 +470,10 @@ func (d *Door) applyPolicies(w http.ResponseWriter, r *http.Request) {
 	}
 	d.edit(w, r, err, author(r, body.By, body.Why), func(e *record.Edit) string {
 		e.Set, e.Delete, e.Tiers, e.Replace, e.Action = edit.Set, edit.Delete, edit.Tiers, edit.Replace, edit.Action
-		return fmt.Sprintf("%s: %s, %d to delete, %s", e.Action, counted(len(e.Set), "rule"), len(e.Delete),
-			counted(len(e.Tiers), "tier"))
+		return fmt.Sprintf("%s: %s, %d to delete, %s", e.Action,
+			lint.Counted(len(e.Set), "rule", "rules"), len(e.Delete),
+			lint.Counted(len(e.Tiers), "tier", "tiers"))
 	}, true)
-}
-
-func counted(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return fmt.Sprintf("%d %ss", n, of)
 }
 
 // errPlanned ends a transaction that was only to show what it would do.

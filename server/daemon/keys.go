@@ -67,8 +67,8 @@ func Digester(path string, keys int, log *slog.Logger) (*identity.Digester, erro
 func loadSecrets(path string, keys int, log *slog.Logger) (database.Secrets, error) {
 	if _, err := os.Stat(path); keys > 0 && errors.Is(err, fs.ErrNotExist) {
 		return database.Secrets{},
-			fmt.Errorf("secret file %s is missing, and without it none of the %d API keys in the database can be "+
-				"recognised: put it back, name it with --secret-file, or revoke the keys by deleting them from the "+
+			fmt.Errorf("secret file %s is missing, and without it no API key can be recognised, of %d in "+
+				"the database: put it back, name it with --secret-file, or revoke the keys by deleting them from the "+
 				"table api_keys", path, keys)
 	}
 	return database.LoadSecrets(path, log)

@@ -106,7 +106,8 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 			Set:     "openapi or routes",
 		})
 	default:
-		r.add(Finding{Setting: "endpoints", Value: fmt.Sprintf("%d templates", registry.Table.Len()), Level: OK})
+		r.add(Finding{Setting: "endpoints", Value: lint.Counted(registry.Table.Len(), "template", "templates"),
+			Level: OK})
 		checkMethods(r, registry.Table, c.Unknown == "limit")
 	}
 	left, merged := 0, 0
@@ -121,9 +122,8 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 		r.add(Finding{
 			Setting: "openapi",
 			Level:   Note,
-			Wrong: fmt.Sprintf(
-				"%d operations cannot be read and are left out: requests to them match no endpoint, or another "+
-					"one", left),
+			Wrong: lint.Counted(left, "operation", "operations") +
+				" left out, for faults: requests there match no endpoint, or another one",
 			Set: "what `headgate routes` says of them",
 		})
 	}
@@ -131,8 +131,9 @@ func checkEndpoints(r *Report, c config.Config) *daemon.Registry {
 		r.add(Finding{
 			Setting: "openapi",
 			Level:   Note,
-			Wrong:   fmt.Sprintf("%d operations cannot be told apart from another and count as one with it", merged),
-			Set:     "what `headgate routes` says of them",
+			Wrong: lint.Counted(merged, "operation", "operations") +
+				" counted as one with another, since requests to them cannot be told apart",
+			Set: "what `headgate routes` says of them",
 		})
 	}
 	return registry
@@ -170,8 +171,9 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	}
 	r.add(Finding{
 		Setting: "db",
-		Value:   fmt.Sprintf("%s, %d rules, %d API keys", name, len(doc.Rules), len(keys)),
-		Level:   OK,
+		Value: name + ", " + lint.Counted(len(doc.Rules), "rule", "rules") + ", " +
+			lint.Counted(len(keys), "API key", "API keys"),
+		Level: OK,
 	})
 	checkEmptied(r, c, doc)
 	checkStaleness(r, c.Staleness)

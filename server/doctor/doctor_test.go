@@ -233,7 +233,7 @@ func TestConfiguration(t *testing.T) {
 	if got := find(r, "secret_file"); len(got) != 1 || got[0].Level != doctor.OK {
 		t.Errorf("with mode 0600: %+v, want it in order", got)
 	}
-	if got := find(r, "endpoints"); len(got) != 1 || got[0].Value != "1 templates" {
+	if got := find(r, "endpoints"); len(got) != 1 || got[0].Value != "1 template" {
 		t.Errorf("endpoints: %+v, want 1 template", got)
 	}
 

@@ -33,7 +33,7 @@ func checkSecrets(r *Report, file string, keys []record.APIKey, now time.Time) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && len(keys) > 0 {
 		r.add(Finding{Setting: "secret_file", Value: file, Level: Failure, Set: "the file back from its backup",
 			Wrong: fmt.Sprintf(
-				"does not exist, and without it none of the %d API keys in the database can be recognised", len(keys))})
+				"does not exist, and without it no API key can be recognised, of %d in the database", len(keys))})
 		return
 	}
 	if !checkSecret(r, "secret_file", file, "it is made at the first start") {

@@ -225,7 +225,7 @@ func TestSecretFiles(t *testing.T) {
 	if err := os.Remove(s.conf.SecretFile); err != nil {
 		t.Fatal(err)
 	}
-	s.want(doctor.Options{}, "secret_file", doctor.Failure, "none of the 1 API keys in the database can be recognised")
+	s.want(doctor.Options{}, "secret_file", doctor.Failure, "no API key can be recognised, of 1 in the database")
 }
 
 func TestTokenKeys(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -299,7 +300,7 @@ func likeThePresent(ctx context.Context, from *client.Client, of record.RuleKey,
 }
 
 func writeTried(w io.Writer, tried []policy.Rule, got *admin.Tried) error {
-	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", got.Requests, counted(int(got.Callers), "caller"),
+	fmt.Fprintf(w, "requests  %d of %s, %s to %s\n", got.Requests, lint.Counted(int(got.Callers), "caller", "callers"),
 		got.Since.Local().Format(time.TimeOnly), got.Until.Local().Format(time.TimeOnly))
 	if got.Part < 1 {
 		fmt.Fprintf(w, "          found by %s of the callers, drawn at random\n", share(got.Part))

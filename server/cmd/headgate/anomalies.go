@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/inspect"
 	"github.com/headgate-io/headgate/server/admin"
+	"github.com/headgate-io/headgate/server/lint"
 )
 
 func newAnomalies() *cobra.Command {
@@ -56,7 +57,7 @@ who they are, and wants a token with the role grant where tokens are wanted.`,
 
 func writeAnomalies(w io.Writer, told admin.Anomalies) error {
 	if len(told.Callers) == 0 {
-		_, err := fmt.Fprintf(w, "nobody of %s has a score above 0\n", counted(told.Counted, "caller"))
+		_, err := fmt.Fprintf(w, "nobody of %s has a score above 0\n", lint.Counted(told.Counted, "caller", "callers"))
 		return err
 	}
 	t := newTable(w, "SCORE\tCALLER\tPAYS ALSO BY\tWHY")
@@ -70,7 +71,7 @@ func writeAnomalies(w io.Writer, told admin.Anomalies) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d of %s\n", told.Total, counted(told.Counted, "caller"))
+	_, err := fmt.Fprintf(w, "\n%d of %s\n", told.Total, lint.Counted(told.Counted, "caller", "callers"))
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate-io/headgate/server/convert"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/descriptor"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/rules"
 )
 
@@ -158,7 +159,8 @@ func writeConversion(cmd *cobra.Command, r convert.Result, asJSON, strict bool) 
 			fmt.Fprintln(cmd.ErrOrStderr(), n)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s found: %s, %d that differ, %d not carried over\n",
-			counted(r.Limits, "limit"), counted(len(r.Rules), "rule"), len(r.Notes)-lost, lost)
+			lint.Counted(r.Limits, "limit", "limits"), lint.Counted(len(r.Rules), "rule", "rules"),
+			len(r.Notes)-lost, lost)
 	}
 	if problems := policy.Lint(r.Policy(), policy.CompileOptions{}).Errors(); len(problems) > 0 {
 		return fmt.Errorf("the rules cannot be loaded as they are: %w", problems.Err())
@@ -176,6 +178,6 @@ func checkDescriptors(w io.Writer, paths []string) error {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "# %s: read as they are, by\ndecisions:\n  ratelimit: [%s]\n",
-		counted(len(limits.All()), "limit"), strings.Join(paths, ", "))
+		lint.Counted(len(limits.All()), "limit", "limits"), strings.Join(paths, ", "))
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
 )
@@ -137,7 +138,7 @@ func (f *planFlags) apply(ctx context.Context, cmd *cobra.Command, db rules.Edit
 		after = rules.Merge(now, after)
 	}
 	var plan []record.Change
-	err = working(cmd, "comparing "+counted(len(after.Rules), "rule"), func() error {
+	err = working(cmd, "comparing "+lint.Counted(len(after.Rules), "rule", "rules"), func() error {
 		if err := rules.CheckAll(now, after, o); err != nil {
 			return err // a plan that would be refused is none
 		}
@@ -194,7 +195,7 @@ func loadOnce(ctx context.Context, cmd *cobra.Command, db rules.Editor) (now pol
 func (f *planFlags) write(ctx context.Context, cmd *cobra.Command, db rules.Editor, changes int,
 	change func() (record.Version, error)) error {
 	var v record.Version
-	err := working(cmd, "writing "+counted(changes, "change"), func() (err error) {
+	err := working(cmd, "writing "+lint.Counted(changes, "change", "changes"), func() (err error) {
 		v, err = change()
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate-io/headgate/policy/file"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
 )
@@ -37,7 +38,7 @@ shows what would be changed before it does it.`,
 			check := func(o policy.CompileOptions) error { return policy.Lint(doc, o).Err() }
 			return changeRules(cmd, &from, check, func(ctx context.Context, db editor, o policy.CompileOptions) error {
 				edit := record.Edit{Set: doc.Rules, Tiers: doc.Projects, Replace: replace, Action: record.ActionImport}
-				err := working(cmd, "writing "+counted(len(doc.Rules), "rule"), func() error {
+				err := working(cmd, "writing "+lint.Counted(len(doc.Rules), "rule", "rules"), func() error {
 					_, err := rules.Apply(ctx, db, author(why), edit, o)
 					return err
 				})
@@ -45,7 +46,7 @@ shows what would be changed before it does it.`,
 					return err
 				}
 				return out.say(cmd, map[string]any{"imported": len(doc.Rules), "from": args[0]},
-					"imported %d rules from %s", len(doc.Rules), args[0])
+					"imported %s from %s", lint.Counted(len(doc.Rules), "rule", "rules"), args[0])
 			})
 		},
 	}

@@ -45,11 +45,3 @@ func workingOn(terminal io.Writer, what string, do func() error) error {
 	<-ended // before anything else is written there
 	return err
 }
-
-// counted is a number with what it counts, such as "1 change".
-func counted(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return fmt.Sprintf("%d %ss", n, of)
-}

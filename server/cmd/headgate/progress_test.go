@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate-io/headgate/server/lint"
 )
 
 func TestWorkingSaysSoAndErasesIt(t *testing.T) {
@@ -21,7 +23,7 @@ func TestWorkingSaysSoAndErasesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				err := workingOn(&said, "writing "+counted(3, "change"), func() error {
+				err := workingOn(&said, "writing "+lint.Counted(3, "change", "changes"), func() error {
 					time.Sleep(c.takes)
 					return failed
 				})

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
+	"github.com/headgate-io/headgate/server/lint"
 	"github.com/headgate-io/headgate/server/replay"
 )
 
@@ -240,7 +241,8 @@ func whatWasRead(r *replay.Report) string {
 		return "requests  none"
 	}
 	const when = "2006-01-02 15:04:05"
-	return fmt.Sprintf("requests  %d of %s, %s to %s", r.Requests, counted(r.Callers, "caller"), r.From.Format(when),
+	return fmt.Sprintf("requests  %d of %s, %s to %s", r.Requests,
+		lint.Counted(r.Callers, "caller", "callers"), r.From.Format(when),
 		r.Until.Format(when))
 }
 

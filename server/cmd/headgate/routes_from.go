@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate-io/headgate/server/convert"
 	"github.com/headgate-io/headgate/server/framework"
+	"github.com/headgate-io/headgate/server/lint"
 )
 
 func newRoutesFrom() *cobra.Command {
@@ -85,7 +86,8 @@ func writeFound(cmd *cobra.Command, found framework.Routes, asJSON, strict bool)
 			fmt.Fprintln(cmd.ErrOrStderr(), n)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s found: %s, %d that differ, %d not carried over\n",
-			counted(found.Found+lost, "route"), counted(len(found.Templates), "endpoint"), len(notes)-lost, lost)
+			lint.Counted(found.Found+lost, "route", "routes"),
+			lint.Counted(len(found.Templates), "endpoint", "endpoints"), len(notes)-lost, lost)
 	}
 	if strict && lost > 0 {
 		return errors.New("something could not be carried over")
