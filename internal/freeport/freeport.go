@@ -5,7 +5,8 @@
 // listens there, or while the server is down, a connection of another test may take it: on a busy
 // machine one does. So these ports are below those. For the same reason a process hands out none of
 // them twice: another test of it that picked one by chance would take that of a server which is
-// about to start, or down.
+// about to start, or down. Nor does another process hand it out: ports come in blocks, and who
+// listens on the first port of a block has the others.
 package freeport
 
 import (
@@ -13,20 +14,22 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"sync/atomic"
+	"sync"
 )
 
 // Ports are in [low, low+span), and the ones that members of a Redis cluster make of theirs in the
 // next span. What Linux, macOS and Windows give to connections begins at 32768 and above.
 const (
-	low  = 10_000
-	span = 10_000
+	low   = 10_000
+	span  = 10_000
+	block = 50
 )
 
-// Processes begin anywhere, so that those which run at the same time seldom meet.
 var (
-	first = rand.Uint32N(span)
-	tried atomic.Uint32
+	mu    sync.Mutex
+	next  = rand.IntN(span / block) // guarded by mu; the block that is tried next
+	mine  []net.Listener            // guarded by mu; on the first ports of this process's blocks, until it ends
+	given int                       // guarded by mu; how many of their other ports were looked at
 )
 
 var errNone = errors.New(
@@ -36,16 +39,41 @@ var errNone = errors.New(
 // a member of a Redis cluster needs. It is another one each time, until it has been through all of
 // them.
 func Pick() (int, error) {
+	mu.Lock()
+	defer mu.Unlock()
 	for range span {
-		if port := low + int((first+tried.Add(1))%span); free(port) && free(port+span) {
+		if given == len(mine)*(block-1) && !claim() {
+			if given = 0; len(mine) == 0 {
+				break
+			}
+		}
+		port := mine[given/(block-1)].Addr().(*net.TCPAddr).Port + 1 + given%(block-1)
+		if given++; free(port) && free(port+span) {
 			return port, nil
 		}
 	}
 	return 0, errNone
 }
 
+// claim takes one more block, if no other process has it.
+func claim() bool {
+	for range span / block {
+		l, err := listen(low + next*block)
+		next = (next + 1) % (span / block)
+		if err == nil {
+			mine = append(mine, l)
+			return true
+		}
+	}
+	return false
+}
+
+func listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+}
+
 func free(port int) bool {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	l, err := listen(port)
 	if err != nil {
 		return false
 	}
