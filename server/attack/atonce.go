@@ -82,6 +82,10 @@ const (
 	longPatience = 30 * time.Second       // with one request, which may wait for its turn
 	aimed        = 2                      // times that the best variation of an attack is tried
 	leastTried   = 24                     // variations at the same moment
+
+	// How long before the variations the plain requests are sent, in parts of how long one lasts: a network or a
+	// machine that is busy may need more than the first of these until they have their places.
+	firstLead, lastLead = 8, 2
 )
 
 // tries is how many variations are sent at the same moment.
@@ -144,7 +148,12 @@ func (v *volley) hold(ctx context.Context, a Attack, usual int, lasts time.Durat
 			var more []shot
 			then := a
 			then.Families = families
-			more, err = v.together(ctx, then, from, lasts)
+			for lead := firstLead; ; lead /= 2 {
+				more, err = v.together(ctx, then, from, lasts, lasts/time.Duration(lead))
+				if err != nil || lead == lastLead || !v.overtaken(a, more, usual) {
+					break
+				}
+			}
 			shots = append(shots, more...)
 		}
 	}
@@ -175,9 +184,23 @@ func (a Attack) filled() bool {
 	return a.Name != Plain.Name && a.Name != Unknown.Name && a.Name != Ends.Name
 }
 
-// together sends the plain requests that take all places, if any do, and variations from the from-th on a moment later,
+// overtaken reports whether as many were admitted as may be at once, and some of them were variations that came before
+// plain requests: that says nothing about what has all places.
+func (v *volley) overtaken(a Attack, shots []shot, usual int) bool {
+	all, plain := int64(0), int64(0)
+	for _, s := range shots {
+		if admitted(a, s.status, v.plan.limited(), usual) {
+			if all++; s.family == plainFirst {
+				plain++
+			}
+		}
+	}
+	return a.filled() && all == v.plan.AtOnce && plain < all
+}
+
+// together sends the plain requests that take all places, if any do, and variations from the from-th on, lead later,
 // each over a connection that is there already.
-func (v *volley) together(ctx context.Context, a Attack, from int, lasts time.Duration) ([]shot, error) {
+func (v *volley) together(ctx context.Context, a Attack, from int, lasts, lead time.Duration) ([]shot, error) {
 	fills := 0
 	if a.filled() {
 		fills = int(v.plan.AtOnce)
@@ -233,7 +256,7 @@ func (v *volley) together(ctx context.Context, a Attack, from int, lasts time.Du
 	connected.Wait()
 	close(first)
 	if fills > 0 {
-		wait(ctx, lasts/8)
+		wait(ctx, lead)
 	}
 	close(second)
 	all.Wait()

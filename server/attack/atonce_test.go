@@ -96,6 +96,7 @@ type places struct {
 	turns bool                     // into a WebSocket what asks for that, until its client closes it
 	early bool                     // and gives its place back at once
 	hasty bool                     // looks whether there is room, and takes it a moment later
+	late  time.Duration            // on the way of a request that claims no address
 	all   int                      // requests that are served in all; 0 for any
 
 	mu     sync.Mutex
@@ -107,6 +108,9 @@ func (p *places) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := p.name(r)
 	if p.skips != nil && p.skips(r) {
 		name = "no place"
+	}
+	if _, claims := r.Header["X-Forwarded-For"]; !claims && p.late > 0 {
+		time.Sleep(p.late)
 	}
 	p.mu.Lock()
 	room := (p.taken[name] < p.most || name == "no place") && (p.all == 0 || p.served < p.all)
@@ -263,6 +267,8 @@ func TestRunFindsEveryPlaceThatIsNone(t *testing.T) {
 		{"no hole, and a credential", &places{name: func(*http.Request) string { return "the key" }}, "X-Api-Key", "",
 			nil, ""},
 		{"no hole, and who sends no more is gone", &places{name: peer, drops: true}, "", "", nil, ""},
+		{"no hole, and plain requests are slow to arrive", &places{name: peer, late: 150 * time.Millisecond}, "", "",
+			nil, ""},
 		{"no hole, and WebSockets", &places{name: peer, turns: true}, "", "", nil, ""},
 		{"until it is a WebSocket", &places{name: peer, turns: true, early: true}, "", "", []string{"ends"},
 			"asks for a WebSocket"},
