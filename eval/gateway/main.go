@@ -348,26 +348,18 @@ func pin(processor, pid int) error {
 	return nil
 }
 
-// process is what the kernel says of one.
-type process struct {
-	pid, parent int
-	cpu         time.Duration // its own, and the kernel's for it, to a hundredth of a second
-}
-
-func look(pid int) (p process, err error) {
+// parent is the process that started another one.
+func parent(pid int) (of int, err error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return p, err
+		return 0, err
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ") // the name may hold anything
 	var state string
-	var skip, own, kernel int64
-	if _, err := fmt.Sscan(rest, &state, &p.parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &own,
-		&kernel); err != nil {
-		return p, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	if _, err := fmt.Sscan(rest, &state, &of); err != nil {
+		return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
-	p.pid, p.cpu = pid, time.Duration(own+kernel)*(time.Second/100)
-	return p, nil
+	return of, nil
 }
 
 // family is a process and its children.
@@ -378,7 +370,7 @@ func family(pid int) (pids []int, err error) {
 	}
 	for _, path := range found {
 		one, _ := strconv.Atoi(filepath.Base(path))
-		if p, err := look(one); err == nil && (one == pid || p.parent == pid) { // others may end meanwhile
+		if of, err := parent(one); err == nil && (one == pid || of == pid) { // others may end meanwhile
 			pids = append(pids, one)
 		}
 	}
@@ -387,11 +379,11 @@ func family(pid int) (pids []int, err error) {
 
 func cpu(pids []int) (sum time.Duration, err error) {
 	for _, pid := range pids {
-		p, err := look(pid)
+		one, err := harness.CPU(pid)
 		if err != nil {
 			return 0, err
 		}
-		sum += p.cpu
+		sum += one
 	}
 	return sum, nil
 }
