@@ -283,39 +283,49 @@ func (o *Options) complete() error {
 	return errors.Join(errs...)
 }
 
+// unreadable is the code of a line that was told of as an error already.
+const unreadable = "unreadable"
+
 // readRules makes Policies of Rules, and Endpoints if there are none.
 func (o *Options) readRules() error {
 	var errs []error
-	rules := make([]policy.Rule, 0, len(o.Rules)+1)
+	var unread policy.Problems
+	rules := make([]policy.Rule, len(o.Rules), len(o.Rules)+1)
 	for i, text := range o.Rules {
 		r, err := policy.ParseRule(text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("Rules[%d]: %w", i, err))
-			continue
+			unread = append(unread, policy.Problem{Code: unreadable, Rule: i})
+			r.Endpoint = policy.UnknownEndpoint // for all that is known, it is the one for everything else
 		}
-		rules = append(rules, r)
+		rules[i] = r
 	}
-	if len(errs) == 0 && o.Endpoints == nil {
+	if o.Endpoints == nil {
 		var err error
 		if o.Endpoints, rules, err = policy.EndpointsOf(rules); err != nil {
 			errs = append(errs, fmt.Errorf("Rules: %w", err))
 		}
 		o.Unknown = LimitUnknown
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
 	document := policy.Document{Rules: rules, Source: "Rules"}
-	set, problems := policy.Compile(document, policy.CompileOptions{Endpoints: o.Endpoints, Costs: o.Costs})
-	if set == nil {
-		return problems.Err()
+	compile := policy.CompileOptions{Endpoints: o.Endpoints, Costs: o.Costs}
+	var set *policy.Set
+	var problems policy.Problems
+	switch {
+	case o.Endpoints == nil: // nobody can say what the rules are for
+	case len(errs) > 0:
+		problems = policy.LintRest(document, compile, unread) // the rest, so that all is told at once
+	default:
+		set, problems = policy.Compile(document, compile)
 	}
 	for _, p := range problems {
 		// From a database the endpoint may be one of tomorrow. A program's own rule would never act.
-		if p.Code == "no_endpoint" {
+		if p.Severity == policy.Error && p.Code != unreadable || p.Code == "no_endpoint" {
 			errs = append(errs, p)
 		}
 	}
-	o.Policies = Fixed(set)
+	if set != nil {
+		o.Policies = Fixed(set)
+	}
 	return errors.Join(errs...)
 }

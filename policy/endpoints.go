@@ -9,7 +9,7 @@ import (
 // EndpointsOf is the table of what rules name, for a program that has no other list of its
 // endpoints, and the rules with those that are for everything else: without them a path that nobody
 // thought of would have no limit. Targets that two servers may read differently are refused
-// (endpoint.Strictest), but for a slash at the end.
+// (endpoint.Strictest), but for a slash at the end. What is wrong is said of all rules, and the table is of the others.
 func EndpointsOf(rules []Rule) (*endpoint.Table, []Rule, error) {
 	var templates []endpoint.Template
 	var errs []error
@@ -41,11 +41,8 @@ func EndpointsOf(rules []Rule) (*endpoint.Table, []Rule, error) {
 	if !unknown {
 		errs = append(errs, errors.New(`none is for everything else, want one more, such as "default 20/s"`))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
-	}
 	profile := endpoint.Strictest()
 	profile.Refuse &^= endpoint.RefuseTrailingSlash
 	table, err := endpoint.Compile(templates, profile)
-	return table, rules, err
+	return table, rules, errors.Join(append(errs, err)...)
 }

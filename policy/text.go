@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate-io/headgate/endpoint"
 )
 
 // ParseRule reads a rule that is written in one line: its endpoint, its limit, and, in any order, what is left to
@@ -33,6 +35,11 @@ func ParseRule(text string) (Rule, error) {
 	}
 	r := Rule{Endpoint: strings.Join(fields[:words], " ")}
 	var errs []error
+	if words == 2 {
+		if _, err := endpoint.ParseTemplate(r.Endpoint); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	rest := fields[words+1:]
 	atOnce := len(rest) > 1 && rest[0] == "at" && rest[1] == "once"
 	if atOnce {
