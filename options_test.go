@@ -121,7 +121,8 @@ func TestRulesInLinesSayWhatIsWrong(t *testing.T) {
 				"GET a 1/s", "GET b 1", "GET /a 1/s", "GET /a 2/s", "GET /c 1/s burst 9000000000000000000",
 			}},
 			[]string{
-				"Rules[0]", `"GET a"`, "Rules[1]", `"GET b"`, `limit is "1"`, "rules[3]", "rules[2]", "rules[4]", "burst",
+				"Rules[0]", `"GET a"`, "Rules[1]", `"GET b"`, `limit is "1"`, "rules[3]", "rules[2]", "rules[4]",
+				"burst",
 			},
 		},
 		"all that is wrong with given endpoints, at once": {
@@ -129,7 +130,8 @@ func TestRulesInLinesSayWhatIsWrong(t *testing.T) {
 			[]string{"Rules[1]", `limit is "1"`, `the closest is "GET /items/{id...}"`},
 		},
 		"nothing else, and more": {
-			headgate.Options{Rules: []string{"GET /a 1/s", "GET /a 2/s"}}, []string{`none is for everything else`, "rules[1]"},
+			headgate.Options{Rules: []string{"GET /a 1/s", "GET /a 2/s"}},
+			[]string{`none is for everything else`, "rules[1]"},
 		},
 		"nothing else": {
 			headgate.Options{Rules: []string{"GET /a 1/s"}}, []string{`none is for everything else`, `"default 20/s"`},

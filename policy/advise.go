@@ -22,18 +22,19 @@ func (c *review) checkTiers() {
 		return // a rule with an error may be the one that names the tier
 	}
 	ruled := c.ruledTiers()
-	configured := func(tiers []string, where, otherwise string) {
-		for _, tier := range tiers {
+	configured := func(tiers []string, where func(i int) string, otherwise string) {
+		for i, tier := range tiers {
 			n, classed := s.tiers.find(tier), c.o.ClassesBy.Tiers[tier] != Unclassed
 			if (n == 0 || !ruled[n]) && !classed {
-				c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1, Where: where,
-					Field: "tier", Value: text(named(tier)),
+				c.found(Problem{Severity: Warning, Code: "tier_without_rule", Rule: -1,
+					Source: c.o.Settings, Where: where(i), Field: "tier", Value: text(named(tier)),
 					Want: "a tier that a rule names; without one " + otherwise}, "")
 			}
 		}
 	}
-	configured(c.o.ScoreTiers, "anomalies.tiers", "nothing follows from the score")
-	configured(c.o.AgentTiers, "signed_agents", "its agents have everybody's limits")
+	configured(c.o.ScoreTiers, func(i int) string { return fmt.Sprintf("anomalies.tiers[%d]", i) },
+		"nothing follows from the score")
+	configured(c.o.AgentTiers, func(int) string { return "signed_agents" }, "its agents have everybody's limits")
 	first := map[uint32]string{} // of the projects of a tier that no rule names
 	for n := range s.byProject {
 		if tier := s.byProject[n].tier; tier != 0 && !ruled[tier] {

@@ -63,7 +63,8 @@ func (c *review) readClasses() {
 		known = c.o.Endpoints.Len()
 	}
 	wrong := func(field, value, want string) {
-		c.problems.add(Problem{Code: "priority", Rule: -1, Where: "priority", Field: field, Value: value, Want: want})
+		c.problems.add(Problem{Code: "priority", Rule: -1, Source: c.o.Settings, Where: "priority", Field: field,
+			Value: value, Want: want})
 	}
 	occur := c.set.classed
 	note := func(field string, class Class) {
@@ -109,8 +110,8 @@ func (c *advice) noteClasses() {
 		return
 	}
 	if !c.sharesBudgets() {
-		c.found(Problem{Severity: Note, Code: "priority_unused", Rule: -1, Where: "priority", Field: "priority",
-			Value: "set", Want: wantShares}, "")
+		c.found(Problem{Severity: Note, Code: "priority_unused", Rule: -1, Source: c.o.Settings, Where: "priority",
+			Field: "priority", Value: "set", Want: wantShares}, "")
 	}
 	for _, tier := range slices.Sorted(maps.Keys(by.Tiers)) {
 		if c.set.tiers.find(tier) != 0 {
@@ -120,7 +121,7 @@ func (c *advice) noteClasses() {
 		if near := closest(tier, c.tierNames(slices.Repeat([]bool{true}, c.set.tiers.len()+1))); near != "" {
 			want += "; the closest is " + text(named(near))
 		}
-		c.found(Problem{Severity: Note, Code: "tier_unused", Rule: -1, Where: "priority", Field: "tiers",
-			Value: text(named(tier)), Want: want}, "")
+		c.found(Problem{Severity: Note, Code: "tier_unused", Rule: -1, Source: c.o.Settings, Where: "priority",
+			Field: "tiers", Value: text(named(tier)), Want: want}, "")
 	}
 }

@@ -59,6 +59,10 @@ type CompileOptions struct {
 	// another gets the warning of Unseen.
 	Claims []string
 
+	// Settings names where what follows of tiers, and costs, classes, Identified and Followed are from, for what is
+	// found wrong with them, such as "headgate.yaml". Default the Document's Source.
+	Settings string
+
 	// ScoreTiers are the tiers whose rules callers pay by as well for what they did
 	// (ResolveTier). One that no rule names is reported.
 	ScoreTiers []string

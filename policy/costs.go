@@ -36,11 +36,11 @@ func (c *review) readCosts() []endpointCost {
 	for _, e := range costs {
 		switch {
 		case e.id == endpoint.Unknown || uint64(e.id) > uint64(known):
-			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
+			c.problems.add(Problem{Code: "costs", Rule: -1, Source: c.o.Settings, Where: "costs",
 				Field: "endpoint", Value: number(int64(e.id)),
 				Want: fmt.Sprintf("an endpoint of the table, 1 to %d", known)})
 		case e.cost < 0:
-			c.problems.add(Problem{Code: "costs", Rule: -1, Where: "costs",
+			c.problems.add(Problem{Code: "costs", Rule: -1, Source: c.o.Settings, Where: "costs",
 				Field: c.set.endpointText(uint32(e.id)), Value: number(e.cost), Want: "0 or more"})
 		default:
 			if c.set.costs[e.id] = e.cost; e.cost > 1 {

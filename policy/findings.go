@@ -25,7 +25,9 @@ func (f *findings) rule(severity Severity, i int, code, field, value, want strin
 
 // found reports a problem of the document, about an endpoint if it is about one.
 func (f *findings) found(p Problem, endpoint string) {
-	p.Source = f.doc.Source
+	if p.Source == "" {
+		p.Source = f.doc.Source
+	}
 	p.Accepted = f.accepted(&p, endpoint)
 	f.problems.add(p)
 }

@@ -83,11 +83,13 @@ func (c *review) checkFollowed() {
 		name := s.endpointText(uint32(f.Endpoint))
 		switch {
 		case f.Floor >= rate.Whole:
-			c.found(Problem{Severity: Warning, Code: "unfollowed", Rule: -1, Where: "adaptive", Field: "floor",
-				Value: "1 of " + text(name), Want: "less than 1, or nothing is ever lowered there"}, name)
+			c.found(Problem{Severity: Warning, Code: "unfollowed", Rule: -1, Source: c.o.Settings, Where: "adaptive",
+				Field: "floor", Value: "1 of " + text(name),
+				Want: "less than 1, or nothing is ever lowered there"}, name)
 		case idle[uint32(f.Endpoint)]:
-			c.found(Problem{Severity: Warning, Code: "unfollowed", Rule: -1, Where: "adaptive", Field: "endpoints",
-				Value: text(name), Want: "one at which a rule applies whose rate is lowered: a token bucket of one " +
+			c.found(Problem{Severity: Warning, Code: "unfollowed", Rule: -1, Source: c.o.Settings, Where: "adaptive",
+				Field: "endpoints", Value: text(name),
+				Want: "one at which a rule applies whose rate is lowered: a token bucket of one " +
 					"endpoint, not in scope gossip; nothing is ever lowered there"}, name)
 		}
 	}

@@ -548,8 +548,8 @@ func (c *review) checkIdentified() {
 				(r.endpoint == uint32(id) || r.endpoint == rowDefault || r.endpoint == rowAll ||
 					r.endpoint == rowUnknown)
 		}) {
-			c.found(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Where: "identifiers",
-				Field: c.set.endpointText(uint32(id)), Value: "read",
+			c.found(Problem{Severity: Warning, Code: "unused_identifier", Rule: -1, Source: c.o.Settings,
+				Where: "identifiers", Field: c.set.endpointText(uint32(id)), Value: "read",
 				Want: "a rule by identifier_ip or identifier that applies there; without one its bodies are read " +
 					"for nothing"},
 				c.set.endpointText(uint32(id)))

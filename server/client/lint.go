@@ -49,6 +49,7 @@ func (c *Client) lint(ctx context.Context, q question, source string, ignore []s
 // may be as many, and their text takes more room than they do.
 type found struct {
 	source string
+	named  string // what the gateway calls it; settings have another name
 	result lint.Result
 	last   policy.Problem // of most findings a part is that of the one before
 }
@@ -86,6 +87,7 @@ func (f *found) documents(d *json.Decoder) error {
 	}
 	r := &f.result
 	for _, d := range documents { // there is one
+		f.named = d.Source
 		r.Read, r.Rules, r.Endpoints, r.Fallback, r.Broken = d.Read, d.Rules, d.Endpoints, d.Fallback, d.Broken
 	}
 	return nil
@@ -103,6 +105,9 @@ func (f *found) findings(d *json.Decoder) error {
 		p := policy.Problem{
 			Severity: one.Severity, Code: one.Code, Rule: -1, Source: f.source, Line: one.Line, Where: one.Where,
 			Field: one.Field, Value: one.Value, Want: one.Want, Accepted: one.Reason,
+		}
+		if one.Source != "" && one.Source != f.named {
+			p.Source = one.Source
 		}
 		for _, same := range []struct{ text, before *string }{
 			{&p.Code, &f.last.Code}, {&p.Where, &f.last.Where}, {&p.Field, &f.last.Field}, {&p.Value, &f.last.Value},

@@ -36,6 +36,7 @@ func Unseen(c config.Config) []policy.Subject {
 // nothing is known of the endpoints.
 func CompileOptions(c config.Config, r *Registry) policy.CompileOptions {
 	o := policy.CompileOptions{
+		Settings:     "configuration",
 		ClassesBy:    policy.ClassesBy{Tiers: classes(c.Priority.Tiers), Claim: c.Priority.Claim},
 		BurstPercent: c.BurstPercent, ScoreTiers: c.Anomalies.TierNames(), AgentTiers: c.SignedAgents.TierNames(),
 		Unseen: Unseen(c), UnknownRefused: c.Unknown == "reject",

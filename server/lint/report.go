@@ -3,6 +3,7 @@ package lint
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 
@@ -82,5 +83,6 @@ func documentOf(r Result) ReportDocument {
 }
 
 func findingOf(r Result, p *policy.Problem) Finding {
-	return Finding{p.Severity, p.Code, r.Source, p.Line, p.Where, p.Field, p.Value, p.Want, p.Accepted}
+	source := cmp.Or(p.Source, r.Source)
+	return Finding{p.Severity, p.Code, source, p.Line, p.Where, p.Field, p.Value, p.Want, p.Accepted}
 }

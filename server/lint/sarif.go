@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
@@ -121,9 +122,8 @@ func WriteSARIF(w io.Writer, results []Result, version string) error {
 		})
 	}
 	for _, r := range results {
-		uri := relativeURI(r.Source)
 		for _, p := range r.Problems {
-			run.Results = append(run.Results, sarifOf(p, index, uri))
+			run.Results = append(run.Results, sarifOf(p, index, relativeURI(cmp.Or(p.Source, r.Source))))
 		}
 	}
 	return writeJSON(w, sarifLog{Schema: sarifSchema, Version: "2.1.0", Runs: []sarifRun{run}})

@@ -85,7 +85,7 @@ func (f *edgeFlags) build(cmd *cobra.Command, from *configFlags) (size int, err 
 	if err != nil {
 		return 0, err
 	}
-	compile, err := compileOptions(c)
+	compile, err := compileOptions(c, from.file)
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func withRules(cmd *cobra.Command, from *configFlags, check func(policy.CompileO
 	if err != nil {
 		return err
 	}
-	o, err := compileOptions(c)
+	o, err := compileOptions(c, from.file)
 	if err != nil {
 		return err
 	}
@@ -145,10 +146,13 @@ type editor interface {
 	Import(ctx context.Context, a record.Author, doc policy.Document, replace bool) error
 }
 
-func compileOptions(c config.Config) (policy.CompileOptions, error) {
-	if len(c.OpenAPI)+len(c.Routes) == 0 {
-		return daemon.CompileOptions(c, nil), nil
+// compileOptions is how rules are compiled under c, which was read from file.
+func compileOptions(c config.Config, file string) (o policy.CompileOptions, err error) {
+	var registry *daemon.Registry
+	if len(c.OpenAPI)+len(c.Routes) > 0 {
+		registry, err = daemon.Endpoints(c)
 	}
-	registry, err := daemon.Endpoints(c)
-	return daemon.CompileOptions(c, registry), err
+	o = daemon.CompileOptions(c, registry)
+	o.Settings = cmp.Or(file, o.Settings)
+	return o, err
 }

@@ -89,6 +89,41 @@ func TestPolicyLint(t *testing.T) {
 	}
 }
 
+// TestPolicyLintNamesSettings: what is wrong with a setting is said of the configuration, and not of the rules.
+func TestPolicyLintNamesSettings(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "headgate.yaml",
+		"anomalies: {window: 5m, tiers: [{score: 40, tier: gold}, {score: 70, tier: glod}]}\n"+
+			"priority: {tiers: {none: low}}\n")
+	write(t, dir, "rules.yaml", "rules:\n  - {endpoint: default, subject: ip, limit: 5}\n"+
+		"  - {endpoint: default, tier: gold, limit: 5}\n  - {endpoint: UNKNOWN, limit: 5}\n")
+	must(t, dir, "policy", "import", "rules.yaml")
+	for _, args := range [][]string{nil, {"rules.yaml"}} {
+		args = append(append([]string{"policy", "lint"}, args...), "--config", "headgate.yaml")
+		out := must(t, dir, args...)
+		for _, want := range []string{`warning: headgate.yaml: anomalies.tiers[1]: tier is "glod", want `,
+			`note: headgate.yaml: priority: tiers is "none", want `} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v says\n%swant %s", args, out, want)
+			}
+		}
+		var found lint.Report
+		if err := json.Unmarshal([]byte(must(t, dir, append(args, "--json")...)), &found); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found.Findings {
+			if of := f.Code == "tier_without_rule" || strings.HasPrefix(f.Where, "priority"); of !=
+				(f.Source == "headgate.yaml") {
+				t.Errorf("%v --json says %+v, want headgate.yaml of settings alone", args, f)
+			}
+		}
+		out = must(t, dir, append(args, "--format", "sarif")...)
+		if !strings.Contains(out, `"uri": "headgate.yaml"`) {
+			t.Errorf("%v --format sarif says\n%s, want headgate.yaml", args, out)
+		}
+	}
+}
+
 // TestPolicyLintExits: a script tells "there are findings" from "nothing could
 // be checked".
 func TestPolicyLintExits(t *testing.T) {

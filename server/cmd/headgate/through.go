@@ -64,7 +64,7 @@ func (f *configFlags) endpointsForDatabase(cmd *cobra.Command) (policy.CompileOp
 	if err != nil {
 		return policy.CompileOptions{}, err
 	}
-	return compileOptions(c)
+	return compileOptions(c, f.file)
 }
 
 func dial(server, tokenFile string) (*client.Client, error) {
