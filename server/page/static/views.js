@@ -254,6 +254,8 @@ function explainForm() {
           replace(out, el('div', { class: 'panel' },
             el('p', null, el('b', { class: v.allowed ? 'good' : 'bad' }, v.allowed ? 'admitted' : 'refused'), ` · ${v.reason.replaceAll('_', ' ')}`, v.rule ? ` by ${v.rule}` : '',
               v.retry_after_ns ? `, in ${seconds(v.retry_after_ns / 1e9)} it would pass` : '', ` · endpoint ${x.endpoint || x.status}`),
+            x.adaptive && el('p', { class: x.adaptive.multiplier < 1 || x.adaptive.at_once < 1 ? 'warn' : 'dim' }, `Rates are ${percent(x.adaptive.multiplier)} of what the rules say`,
+              x.adaptive.others > 0 && `, ${percent(x.adaptive.agreed)} where gateways share buckets`, x.adaptive.at_once && `, how many may be under way ${percent(x.adaptive.at_once)}`, `: ${x.adaptive.why}`),
             x.considered && table('Rules that were considered', ['Subject', 'Level', 'Rule', 'Why'], x.considered.map((c) => row(c.subject, c.level, c.rule || '–', c.why))),
             x.buckets && table('Buckets', ['Rule', 'Whose', '#Left', '#Of', 'Full in'], x.buckets.map((b) => row(b.rule, b.whose, b.remaining, b.burst, seconds(b.reset_after_ns / 1e9)))),
             el('p', { class: 'dim' }, el('code', null, `headgate explain ${shell(method.value)} ${shell(target.value)}` + (peer.value ? ` --peer ${shell(peer.value)}` : '')))));
@@ -367,13 +369,25 @@ const gauges = [
   ['headgate_limit_requests_open', 'requests for a higher limit that wait', () => true],
 ];
 
+// followed are the endpoints whose limits follow the API, with what is in force of what the rules say: '' rates, 'agreed'
+// those of buckets that gateways share, 'at_once' how many requests may be under way.
+function followed(metrics) {
+  const all = new Map();
+  for (const [, what, quoted, value] of metrics.matchAll(/^headgate_adaptive_(?:(agreed|at_once)_)?multiplier\{endpoint="((?:[^"\\]|\\.)*)"\} (\S+)$/gm)) {
+    const endpoint = quoted.replace(/\\(.)/g, '$1');
+    all.set(endpoint, { ...all.get(endpoint), [what || '']: Number(value) });
+  }
+  return all;
+}
+
 views.push({
   name: 'health', title: 'Health',
   show(main, given, onLeave) {
     const ready = el('div');
     const values = el('div');
+    const following = el('div');
     const fleet = el('div');
-    main.append(el('h1', null, 'Are the gateways and the store well?'), ready, el('h2', null, 'This gateway'), values, el('h2', null, 'All gateways of the database'), fleet);
+    main.append(el('h1', null, 'Are the gateways and the store well?'), ready, el('h2', null, 'This gateway'), values, following, el('h2', null, 'All gateways of the database'), fleet);
     sameElsewhere('headgate fleet', '/v1/fleet');
     onLeave(every(2000, async () => {
       let text = '';
@@ -382,7 +396,8 @@ views.push({
       const warnings = text.split('\n').filter((l) => l.startsWith('warning: ')).map((l) => l.slice(9));
       replace(ready, el('p', null, el('b', { class: good ? warnings.length ? 'warn' : 'good' : 'bad' }, good ? 'ready' : text)), warnings.map((w) => el('p', { class: 'warn' }, w)));
       const found = new Map();
-      for (const l of (await get('/metrics')).split('\n')) {
+      const metrics = await get('/metrics');
+      for (const l of metrics.split('\n')) {
         const m = /^(headgate_\w+)(?:\{[^}]*\})? (\S+)$/.exec(l);
         if (m) found.set(m[1], (found.get(m[1]) || 0) + Number(m[2]));
       }
@@ -391,6 +406,10 @@ views.push({
         const said = /_(ok|up)$/.test(name) ? (v === 1 ? 'yes' : 'no') : name.endsWith('_ratio') ? percent(v) : Number.isInteger(v) ? number(v) : v.toPrecision(3);
         return row(text, el('b', { class: 'number ' + (well(v) ? 'good' : 'bad') }, said), el('code', { class: 'dim' }, name));
       })));
+      const part = (v) => (v === undefined ? '–' : el('b', { class: 'number ' + (v < 1 ? 'bad' : 'good') }, percent(v)));
+      const endpoints = [...followed(metrics)];
+      replace(following, endpoints.length > 0 && el('h2', null, 'Limits that follow the API: in force of what the rules say'),
+        endpoints.length > 0 && table('Limits that follow the API', ['Endpoint', '#Rates', '#Shared rates', '#How many at once'], endpoints.map(([endpoint, m]) => row(endpoint, part(m['']), part(m.agreed), part(m.at_once)))));
       try {
         const all = await get('/v1/fleet');
         replace(fleet, table('All gateways', ['Gateway', 'State', '#Behind', 'Rules', 'Seen', 'Clock', 'Why'], all.replicas.map((r) => row(
