@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 	"bucket/gossip": {"bucket", "bucket/internal/accounts", "key", "rate"},
 	// answers questions for leases, and charges reports; a client of the server comes from outside,
 	// as one method
-	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "rate"},
+	"bucket/redis":      {"bucket", "bucket/lease", "bucket/report", "key", "rate"},
 	"internal/deadline": {},
 	// decides which of the others to ask
 	"bucket/scoped": {"bucket", "bucket/gossip", "bucket/lease", "bucket/report", "key", "rate",

@@ -74,7 +74,7 @@ func TestImportsPointOneWay(t *testing.T) {
 			// The process, and commands.
 			"daemon": {"activity", "admin", "advisories", "agents", "balancer", "config", "database", "decisionlog",
 				"descriptor", "developers", "engine", "envoy", "fleet", "graphql", "group", "hold", "kube", "metrics",
-				"openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage",
+				"once", "openapi", "quota", "record", "redis", "revert", "rules", "state", "token", "trace", "usage",
 				"warnings"},
 			"demo": {"config", "daemon", "database", "record"},
 			"doctor": {"advisories", "agents", "config", "daemon", "database", "descriptor", "dsn", "hold", "kinds",

@@ -129,12 +129,15 @@ var (
 	placeSource string
 	//go:embed places.lua
 	placesSource string
+	//go:embed replays.lua
+	replaysSource string
 
 	takeScript, placesScript   = newScript(slowSource + placeSource + takeSource), newScript(placeSource + placesSource)
 	oneScript, shiftScript     = newScript(oneSource), newScript(slowSource + heldSource + shiftSource)
 	grantScript, membersScript = newScript(slowSource + heldSource + grantSource), newScript(membersSource)
 	noticesScript              = newScript(noticesSource)
 	reportScript               = newScript(slowSource + heldSource + reportSource)
+	replaysScript              = newScript(replaysSource)
 	mendScript                 = newScript(slowSource + heldSource + mendSource)
 )
 

@@ -57,8 +57,9 @@ type Options struct {
 	// Nonces has signatures without a nonce refused, which whoever sees one can show again.
 	Nonces bool
 
-	// Before is what this replaces; nonces that it was shown are not good again.
-	Before *Verifier
+	// Shown remembers the nonces that were shown, for as long as it is given to what replaces this. Default a memory
+	// of RememberedNonces.
+	Shown *once.Memory
 
 	Now func() time.Time // defaults to time.Now
 }
@@ -70,11 +71,16 @@ const (
 	maxComponents = 16      // of one
 	maxText       = 256     // bytes of a nonce or key ID
 
-	rememberedNonces     = 1 << 17 // 3.4 MB
 	rememberedSignatures = 1 << 12
 
 	mostAge    = 24 * time.Hour
 	mostLeeway = 10 * time.Minute
+)
+
+const (
+	// RememberedNonces is how many nonces are remembered, in 3.4 MB. LastingNonce is longer than one may be good.
+	RememberedNonces = 1 << 17
+	LastingNonce     = mostAge + 2*mostLeeway
 )
 
 // Verifier verifies signatures. It may be used concurrently.
@@ -115,11 +121,9 @@ func New(o Options) (*Verifier, error) {
 		o.Now = time.Now
 	}
 	o.MaxAge = cmp.Or(o.MaxAge, time.Hour)
-	v := &Verifier{options: o}
-	if o.Before != nil {
-		v.nonces = o.Before.nonces
-	} else {
-		v.nonces = once.New(rememberedNonces)
+	v := &Verifier{options: o, nonces: o.Shown}
+	if v.nonces == nil {
+		v.nonces = once.New(RememberedNonces, nil)
 	}
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }

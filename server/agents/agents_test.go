@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/agents"
+	"github.com/headgate-io/headgate/server/once"
 	"github.com/headgate-io/headgate/server/token"
 )
 
@@ -88,19 +89,20 @@ func TestClockSteps(t *testing.T) {
 	now := int64(at)
 	keys := publish(t, key.public)
 	clock := func(o *agents.Options) { o.Now = func() time.Time { return time.Unix(now, 0) } }
-	v := newVerifier(t, 0, keys, clock)
+	memory := once.New(agents.RememberedNonces, nil)
+	v := newVerifier(t, 0, keys, func(o *agents.Options) { clock(o); o.Shown = memory })
 	plain := key.usual()
-	once := key.sign(`("@authority" `+signer+`)`+key.params()+`;nonce="n"`, forUs+ofIt)
+	nonce := key.sign(`("@authority" `+signer+`)`+key.params()+`;nonce="n"`, forUs+ofIt)
 	for i, step := range []struct {
 		now    int64
 		header http.Header
 		want   identity.Rejection
 	}{
-		{at, plain, identity.NotRejected}, {at, once, identity.NotRejected},
-		{madeAt - 1, plain, identity.SignatureStale}, {madeAt - 1, once, identity.SignatureStale},
-		{madeAt, plain, identity.NotRejected}, {madeAt, once, identity.SignatureReplayed},
+		{at, plain, identity.NotRejected}, {at, nonce, identity.NotRejected},
+		{madeAt - 1, plain, identity.SignatureStale}, {madeAt - 1, nonce, identity.SignatureStale},
+		{madeAt, plain, identity.NotRejected}, {madeAt, nonce, identity.SignatureReplayed},
 		{madeAt + 3599, plain, identity.NotRejected}, {madeAt + 3600, plain, identity.SignatureStale},
-		{madeAt + 3599, once, identity.SignatureReplayed}, {at, plain, identity.NotRejected},
+		{madeAt + 3599, nonce, identity.SignatureReplayed}, {at, plain, identity.NotRejected},
 	} {
 		now = step.now
 		if found := v.VerifyAgents(
@@ -113,10 +115,10 @@ func TestClockSteps(t *testing.T) {
 		t,
 		0,
 		keys,
-		func(o *agents.Options) { clock(o); o.Before, o.MaxAge, o.Nonces = v, 24*time.Hour, true },
+		func(o *agents.Options) { clock(o); o.Shown, o.MaxAge, o.Nonces = memory, 24*time.Hour, true },
 	)
 	now = at
-	if found := after.VerifyAgents(&identity.Signed{Header: once}); found.Why != identity.SignatureReplayed {
+	if found := after.VerifyAgents(&identity.Signed{Header: nonce}); found.Why != identity.SignatureReplayed {
 		t.Errorf("after a reload: %+v, want a replay", found)
 	}
 	if found := after.VerifyAgents(&identity.Signed{Header: plain}); found.Why != identity.SignatureUnfit {

@@ -70,6 +70,10 @@ type Store struct {
 	// never answered. Default 1.
 	Replicas int `yaml:"replicas"`
 
+	// Replays says who remembers what is good once, proofs of DPoP and nonces of signed agents: shared
+	// (default), all gateways together; replica, each for itself, as by throttle.
+	Replays string `yaml:"replays"`
+
 	// ReadyFollows makes the gateway unready while the server is away. Default
 	// false: rules say what happens then.
 	ReadyFollows bool `yaml:"ready_follows_store"`
@@ -128,6 +132,7 @@ func defaultStore() Store {
 		SyncInterval: 100 * time.Millisecond,
 		MemberTTL:    3 * time.Second,
 		Replicas:     1,
+		Replays:      "shared",
 	}
 }
 
@@ -144,6 +149,7 @@ func (c *checker) store(s Store) {
 	}
 	c.storeAddresses(s)
 	c.storeKind(s)
+	c.oneOf("store.replays", s.Replays, "shared", "replica")
 	c.between("store.database", int64(s.Database), 0, 1<<20)
 	if s.Username != "" && s.PasswordFile == "" {
 		c.wrong("store.password_file", "", "the file with the password of store.username")

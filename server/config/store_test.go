@@ -19,6 +19,7 @@ func TestStore(t *testing.T) {
 		SyncInterval: 100 * time.Millisecond,
 		MemberTTL:    3 * time.Second,
 		Replicas:     1,
+		Replays:      "shared",
 	}
 	one, all := alone, alone
 	one.Redis = []string{"redis.internal:6379"}
@@ -29,7 +30,8 @@ func TestStore(t *testing.T) {
 		PasswordFile: "p",
 		TLS:          config.StoreTLS{Enabled: true, CAFile: "ca", CertFile: "c", KeyFile: "k", ServerName: "redis"},
 		Prefix:       "edge-1", SecretFile: "s", Deadline: 10 * time.Millisecond, LeaseTTL: 200 * time.Millisecond,
-		LeaseFree: 40, SyncInterval: 250 * time.Millisecond, MemberTTL: time.Second, Replicas: 8, ReadyFollows: true,
+		LeaseFree: 40, SyncInterval: 250 * time.Millisecond, MemberTTL: time.Second, Replicas: 8, Replays: "replica",
+		ReadyFollows: true,
 	}
 	for text, want := range map[string]config.Store{
 		"":                                      alone,
@@ -50,6 +52,7 @@ func TestStore(t *testing.T) {
   sync_interval: 250ms
   member_ttl: 1s
   replicas: 8
+  replays: replica
   ready_follows_store: true`: all,
 	} {
 		c, err := read(t, whole+text+"\n")
@@ -90,6 +93,7 @@ func TestStoreFaults(t *testing.T) {
 		"{redis: ['a:1'], lease_ttl: 1ms}":                     `store.lease_ttl is "1ms", want 10ms to 1m0s`,
 		"{redis: ['a:1'], member_ttl: 1ms}":                    `store.member_ttl is "1ms", want 300ms to 1h0m0s`,
 		"{redis: ['a:1'], replicas: 0}":                        `store.replicas is "0", want 1 to 65536`,
+		"{redis: ['a:1'], replays: none}":                      `store.replays is "none", want`,
 		"{redis: ['a:1'], tls: {ca_file: x}}":                  `store.tls.enabled is "false", want true`,
 		"{redis: ['a:1'], tls: {enabled: true, cert_file: x}}": `store.tls.key_file is "", want a file`,
 	} {

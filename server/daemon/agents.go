@@ -71,19 +71,19 @@ func newDirectories(s *config.SignedAgents, before []directory, log *slog.Logger
 func nameOf(origin string) string { return strings.TrimPrefix(origin, "https://") }
 
 // startAgents makes what the configuration says of agents, if anything; before is what it replaces, nil if nothing.
-func startAgents(ctx context.Context, c *config.Config, before *signedAgents, log *slog.Logger) (*signedAgents,
-	error) {
+func startAgents(ctx context.Context, c *config.Config, before *signedAgents, shown *replays,
+	log *slog.Logger) (*signedAgents, error) {
 	s := &c.SignedAgents
 	if !s.On() {
 		return nil, nil
 	}
 	o := agents.Options{
 		Origins: c.Origins, Agents: map[string]agents.Named{}, MaxAge: s.MaxAge, Leeway: s.Leeway,
-		Nonces: s.Nonce == "required",
+		Nonces: s.Nonce == "required", Shown: shown.nonces(),
 	}
 	var old []directory
 	if before != nil {
-		o.Before, old = before.verifier, before.directories
+		old = before.directories
 	}
 	a := &signedAgents{}
 	var err error

@@ -38,6 +38,7 @@ type parts struct {
 	keys     *keyring
 	tokens   *part[tokens]
 	agents   *part[signedAgents]
+	replays  *replays
 	tls      *tlsFiles // nil without
 	askTLS   *tlsFiles // of those who ask; nil without
 	apiKeys  *apiKeys  // nil if no key can be recognised
@@ -142,8 +143,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
+	p.replays = newReplays(o.Log)
 	var away error
-	if l.tokens, away, err = startTokens(ctx, &c, nil, o.Log); err != nil {
+	if l.tokens, away, err = startTokens(ctx, &c, p.replays, o.Log); err != nil {
 		return nil, err
 	}
 	if away != nil {
@@ -151,7 +153,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 		p.log.Error("no keys of bearer tokens could be fetched: until they can, tokens are ignored", "error", away)
 	}
 	p.tokens.put(l.tokens)
-	if l.agents, err = startAgents(ctx, &c, nil, o.Log); err != nil {
+	if l.agents, err = startAgents(ctx, &c, nil, p.replays, o.Log); err != nil {
 		return nil, err
 	}
 	p.agents.put(l.agents)
@@ -170,6 +172,9 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	}
 	if !o.readOnly { // nobody is counted, so nothing is shared
 		if p.shared, err = newShared(ctx, c, o.Log); err != nil {
+			return nil, err
+		}
+		if err := p.replays.share(p.shared); err != nil {
 			return nil, err
 		}
 		if p.gossip, err = newGossiping(c, p.rules.Now, o.Log); err != nil {

@@ -272,7 +272,7 @@ func (d *Daemon) reloadTokens(ctx context.Context, before, l *loaded) error {
 		(l.conf.Tokens.DPoP == "off" || slices.Equal(before.conf.Origins, l.conf.Origins)) {
 		return nil
 	}
-	next, away, err := startTokens(ctx, &l.conf, before.tokens, d.log)
+	next, away, err := startTokens(ctx, &l.conf, d.parts.replays, d.log)
 	if err == nil && away != nil {
 		err = fmt.Errorf("tokens: %w", away)
 	}
@@ -288,7 +288,7 @@ func (d *Daemon) reloadAgents(ctx context.Context, before, l *loaded) (err error
 		slices.Equal(before.conf.Origins, l.conf.Origins) {
 		return nil
 	}
-	l.agents, err = startAgents(ctx, &l.conf, before.agents, d.log)
+	l.agents, err = startAgents(ctx, &l.conf, before.agents, d.parts.replays, d.log)
 	return err
 }
 

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,11 +38,14 @@ type shared struct {
 	ledger   *buckets.Ledger    // nil by CL.THROTTLE
 	members  population
 	notices  *buckets.Notices // nil by CL.THROTTLE
+	replayed *buckets.Store   // where what is good once is remembered; nil by CL.THROTTLE
 	adaptive *adaptive.Table  // adapts sets it, before run
 	scoped   *scoped.Store    // over makes it
 	leases   *lease.Store     // over makes it, too, where there is a lessor
 	reports  *report.Store    // over makes it, too, where there is a ledger
 	now      func() int64     // the clock that decisions are made by; over is given it
+
+	replaySecret []byte // names what is good once
 
 	mu        sync.Mutex
 	since     time.Time // guarded by mu; when the store began to answer, or ceased to
@@ -66,6 +71,9 @@ func newShared(ctx context.Context, c config.Config, log *slog.Logger) (*shared,
 	if s.names, err = key.NewNamer(secret); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
+	own := hmac.New(sha256.New, secret) // nothing that is named under it means something elsewhere
+	own.Write([]byte("headgate: what is good once"))
+	s.replaySecret = own.Sum(nil)
 	o, err := StoreOptions(c.Store)
 	if err != nil {
 		return nil, err
@@ -105,7 +113,7 @@ func (s *shared) onServer() error {
 	if err != nil {
 		return err
 	}
-	s.strict, s.mended = strict, strict.Mended
+	s.strict, s.mended, s.replayed = strict, strict.Mended, strict
 	if s.lessor, err = buckets.NewAuthority(strict, buckets.AuthorityOptions{TTL: s.conf.LeaseTTL}); err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ type tokens struct {
 	source   *token.Source
 	verifier *token.Verifier
 	proofs   *token.Proofs // nil if bound tokens are as good as others
-	shown    *token.Proofs // those that know what was shown: proofs, or what they were before they were off
 	required bool          // of every token
 }
 
@@ -48,9 +47,9 @@ func NewVerifier(ctx context.Context, t config.Tokens, log *slog.Logger) (_ *tok
 	return verifier, source, away, nil
 }
 
-// startTokens makes what the configuration says of tokens, if anything; before is what it replaces, nil if nothing.
-// away is why the keys of an issuer could not be fetched.
-func startTokens(ctx context.Context, c *config.Config, before *tokens, log *slog.Logger) (_ *tokens, away,
+// startTokens makes what the configuration says of tokens, if anything. away is why the keys of an issuer could not be
+// fetched.
+func startTokens(ctx context.Context, c *config.Config, shown *replays, log *slog.Logger) (_ *tokens, away,
 	err error) {
 	if !c.Tokens.On() {
 		return nil, nil, nil
@@ -60,20 +59,16 @@ func startTokens(ctx context.Context, c *config.Config, before *tokens, log *slo
 		return nil, nil, err
 	}
 	t := &tokens{source: source, verifier: verifier, required: c.Tokens.DPoP == "required"}
-	if before != nil {
-		t.shown = before.shown
-	}
 	if c.Tokens.DPoP == "off" {
 		return t, away, nil
 	}
 	o := token.ProofOptions{
 		Origins: c.Origins, Algorithms: c.Tokens.DPoPAlgorithms, Window: c.Tokens.DPoPWindow, Leeway: c.Tokens.Leeway,
-		Before: t.shown,
+		Shown: shown.proofs(),
 	}
 	if t.proofs, err = token.NewProofs(o); err != nil {
 		return nil, nil, fmt.Errorf("tokens: %w", err)
 	}
-	t.shown = t.proofs
 	return t, away, nil
 }
 

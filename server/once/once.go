@@ -29,8 +29,16 @@ const (
 	regions = 8
 )
 
+// Others are processes that remember names together.
+type Others interface {
+	// Use reports whether a name was used by none of them, and notes that it is now. It is not known where they cannot
+	// be asked in time.
+	Use(holder, name string, made time.Time) (fresh, known bool)
+}
+
 // Memory remembers names. It may be used concurrently.
 type Memory struct {
+	others Others
 	secret siphash.Key
 	sets   []set // those of a region one after the other
 }
@@ -47,8 +55,9 @@ type name struct {
 	made int64     // guarded by set.mu; Unix nanoseconds
 }
 
-// New returns a Memory of size names at least, at 26 bytes each. Sizes are rounded up to a power of two.
-func New(size int) *Memory {
+// New returns a Memory of size names at least, at 26 bytes each. Sizes are rounded up to a power of two. Others, if
+// there are any, are asked about each name that is used here for the first time; what they do not know is good here.
+func New(size int, others Others) *Memory {
 	var secret [siphash.Size]byte
 	if _, err := rand.Read(secret[:]); err != nil {
 		panic(err) // crypto/rand.Read never fails unless its Reader was replaced
@@ -57,16 +66,23 @@ func New(size int) *Memory {
 	for sets*ways < size {
 		sets *= 2
 	}
-	return &Memory{secret: siphash.New(secret), sets: make([]set, sets)}
+	return &Memory{others: others, secret: siphash.New(secret), sets: make([]set, sets)}
 }
 
 // Use reports whether name, which says that it was made then, was not used before, and notes that it is now. It always
 // says the same of when it was made. The names of different holders are different names.
 func (m *Memory) Use(holder, name string, made, now time.Time) bool {
-	return m.look(holder, name, made, now, true)
+	if !m.look(holder, name, made, now, true) {
+		return false
+	}
+	if m.others == nil {
+		return true
+	}
+	fresh, known := m.others.Use(holder, name, made)
+	return fresh || !known
 }
 
-// Used reports the opposite of what Use would, and notes nothing.
+// Used reports the opposite of what Use would, as far as is known without asking others, and notes nothing.
 func (m *Memory) Used(holder, name string, made, now time.Time) bool {
 	return !m.look(holder, name, made, now, false)
 }

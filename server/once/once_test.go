@@ -14,7 +14,7 @@ import (
 func at(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0) }
 
 func TestUseIsTrueOnce(t *testing.T) {
-	m := once.New(64)
+	m := once.New(64, nil)
 	for i, step := range []struct {
 		holder, name string
 		made         int
@@ -39,7 +39,7 @@ func TestUseIsTrueOnce(t *testing.T) {
 func TestNothingIsUsedTwice(t *testing.T) {
 	const seed = 20
 	r := rand.New(rand.NewPCG(seed, 0))
-	m, used := once.New(64), map[string]bool{}
+	m, used := once.New(64, nil), map[string]bool{}
 	var names []string
 	made := map[string]time.Time{}
 	fresh := 0
@@ -68,7 +68,7 @@ func TestNothingIsUsedTwice(t *testing.T) {
 // TestAFloodLeavesThoseThatAreNew: whoever floods with names of his own narrows how old a name may be, and not at
 // all in other regions.
 func TestAFloodLeavesThoseThatAreNew(t *testing.T) {
-	m := once.New(1 << 10)
+	m := once.New(1<<10, nil)
 	for i := range 100_000 {
 		m.Use("flood", fmt.Sprint(i), at(i/1000), at(i/1000))
 	}
@@ -89,7 +89,7 @@ func TestAFloodLeavesThoseThatAreNew(t *testing.T) {
 // TestAFloodAheadOfTheClockLeavesThoseOfNow floods with names that say they will be made later: what is made now can be
 // used all the same, by whomever.
 func TestAFloodAheadOfTheClockLeavesThoseOfNow(t *testing.T) {
-	m := once.New(1 << 10)
+	m := once.New(1<<10, nil)
 	for i := range 100_000 {
 		m.Use("flood", fmt.Sprint(i), at(29), at(0))
 	}
@@ -105,7 +105,7 @@ func TestAFloodAheadOfTheClockLeavesThoseOfNow(t *testing.T) {
 }
 
 func TestOneOfManyUsesAtOnce(t *testing.T) {
-	m := once.New(1 << 10)
+	m := once.New(1<<10, nil)
 	var fresh atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -124,9 +124,39 @@ func TestOneOfManyUsesAtOnce(t *testing.T) {
 }
 
 func BenchmarkUse(b *testing.B) {
-	m := once.New(1 << 16)
+	m := once.New(1<<16, nil)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		m.Use("acme\x00alice", "e1j3V_bKic8-LAEB", at(i), at(i))
+	}
+}
+
+// others are a memory of their own, which may be away.
+type others struct {
+	*once.Memory
+	away  bool
+	asked int
+}
+
+func (o *others) Use(holder, name string, made time.Time) (fresh, known bool) {
+	o.asked++
+	return !o.away && o.Memory.Use(holder, name, made, made), !o.away
+}
+
+// TestOthersAreAskedOnce: of a name that is new here alone. While they are away each process remembers for itself.
+func TestOthersAreAskedOnce(t *testing.T) {
+	all := &others{Memory: once.New(64, nil)}
+	a, b := once.New(64, all), once.New(64, all)
+	use := func(m *once.Memory, name string) bool { return m.Use("alice", name, at(0), at(0)) }
+	if !use(a, "x") || use(a, "x") || use(b, "x") || use(b, "x") || all.asked != 2 {
+		t.Errorf("a name is not used once, or others were asked %d times, want 2", all.asked)
+	}
+	all.away = true
+	if !use(a, "y") || use(a, "y") || !use(b, "y") || use(b, "x") {
+		t.Error("while others are away, a process does not remember for itself")
+	}
+	all.away = false
+	if use(a, "y") || use(b, "y") || !use(b, "z") || use(a, "z") {
+		t.Error("when others are back, a name is used twice, or none is")
 	}
 }

@@ -41,17 +41,21 @@ type ProofOptions struct {
 	// minutes. Default 0.
 	Leeway time.Duration
 
-	// Before are those that these replace; what they were shown is not good again.
-	Before *Proofs
+	// Shown remembers what was shown, for as long as it is given to those that replace these. Default a memory of
+	// RememberedProofs.
+	Shown *once.Memory
 
 	Now func() time.Time // defaults to time.Now
 }
 
 const (
-	maxProof        = 4 << 10 // bytes of a proof
-	defaultWindow   = time.Minute
-	maxWindow       = time.Hour
-	rememberedProof = 1 << 16 // proofs that are remembered, 1.7 MB
+	maxProof      = 4 << 10 // bytes of a proof
+	defaultWindow = time.Minute
+	maxWindow     = time.Hour
+
+	// RememberedProofs is how many proofs are remembered, in 1.7 MB. LastingProof is longer than one may be good.
+	RememberedProofs = 1 << 16
+	LastingProof     = maxWindow + 2*maxLeeway
 )
 
 // Proofs verifies proofs of possession, as RFC 9449 has clients send them with tokens that are bound to a key. Each is
@@ -92,11 +96,9 @@ func NewProofs(o ProofOptions) (*Proofs, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	p := &Proofs{algorithms: o.Algorithms, window: o.Window, leeway: o.Leeway, now: o.Now}
-	if o.Before != nil {
-		p.shown = o.Before.shown
-	} else {
-		p.shown = once.New(rememberedProof)
+	p := &Proofs{algorithms: o.Algorithms, window: o.Window, leeway: o.Leeway, now: o.Now, shown: o.Shown}
+	if p.shown == nil {
+		p.shown = once.New(RememberedProofs, nil)
 	}
 	var faults []error
 	if err := CheckProofAlgorithms(o.Algorithms); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/server/once"
 	"github.com/headgate-io/headgate/server/token"
 )
 
@@ -247,11 +248,12 @@ func TestALookSpendsNoProof(t *testing.T) {
 // TestProofsOutliveReload: other settings, a longer window among them, make no proof good again.
 func TestProofsOutliveReload(t *testing.T) {
 	proof := shown(proofOf("", map[string]any{"iat": now.Unix() - 50}, ecKey))
-	before := newProofs(t, nil)
+	memory := once.New(token.RememberedProofs, nil)
+	before := newProofs(t, func(o *token.ProofOptions) { o.Shown = memory })
 	if why := before.VerifyProof(proof); why != identity.NotRejected {
 		t.Fatal(why)
 	}
-	after := newProofs(t, func(o *token.ProofOptions) { o.Before, o.Window = before, time.Hour })
+	after := newProofs(t, func(o *token.ProofOptions) { o.Shown, o.Window = memory, time.Hour })
 	if why := after.VerifyProof(proof); why != identity.ProofReplayed {
 		t.Errorf("VerifyProof = %v, want %v", why, identity.ProofReplayed)
 	}
