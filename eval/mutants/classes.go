@@ -46,6 +46,6 @@ var ofClasses = []Mutant{
 		Old: " && ofClass > most*int64(part.Guaranteed)/100:", New: " && ofClass > 0*int64(part.Guaranteed):",
 		Why: "the lowest class never waits while others do"},
 	{Name: "server/replay: what a token said of the class is lost", File: "server/replay/replay.go",
-		Old: "		request.Class = e.Decided.CallerClass\n", New: "", Tests: []string{"./server/daemon"},
+		Old: "	request.Class = d.CallerClass\n", New: "", Tests: []string{"./server/daemon"},
 		Why: "a replay denies others than the gateway did"},
 }

@@ -85,8 +85,10 @@ type Entry struct {
 	Score  int            `json:"score,omitempty"`
 	Points map[string]int `json:"points,omitempty"`
 
-	// Multiplier is the least part of a rule's rate that was in force, where one was lowered.
+	// Multiplier is the least part of a rule's rate that was in force, where one was lowered, and AtOnce that of how
+	// many requests may be under way.
 	Multiplier float64 `json:"multiplier,omitempty"`
+	AtOnce     float64 `json:"at_once,omitempty"`
 
 	// Shadow are the rules in shadow that would have denied it.
 	Shadow []string `json:"shadow_denied,omitempty"`
@@ -281,8 +283,14 @@ func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) En
 		}
 	}
 	for _, v := range d.Verdicts() {
-		if part := float64(v.Lowered) / rate.Whole; part > 0 && (e.Multiplier == 0 || part < e.Multiplier) {
-			e.Multiplier = part
+		if part := float64(v.Lowered) / rate.Whole; part > 0 {
+			least := &e.Multiplier
+			if d.Policies().Rule(v.Rule).Algorithm == policy.Concurrency {
+				least = &e.AtOnce
+			}
+			if *least == 0 || part < *least {
+				*least = part
+			}
 		}
 		if v.Shadow && !v.Outcome.Allowed {
 			e.Shadow = append(e.Shadow, d.Policies().Rule(v.Rule).Title())

@@ -32,6 +32,9 @@ type Decided struct {
 
 	UnderWay bool // it took more for a request that was served already
 	Lowered  int  // to how many 1024ths the rate of a rule that it met was, as the API was slow or failed; 0 is not
+	AtOnce   int  // the same, of a limit on how many requests are under way
+
+	Charged bool // it was refused for its credential, and had paid: it is charged, and not decided again
 
 	// Change, in a line of its own, is to what the rates of an endpoint are lowered from then on; nil in others.
 	Change *adaptive.Change
@@ -58,6 +61,9 @@ var byLimits = []string{
 	headgate.CostAboveBurst.String(),
 	headgate.InPenalty.String(),
 }
+
+// afterLimits are the reasons for which a request is refused that had paid, where it says what it cost.
+var afterLimits = []string{headgate.BadCredential.String(), headgate.CredentialUnverified.String()}
 
 // inDecisions makes what reads the decision log of a gateway (package decisionlog). It names callers by hashes, and
 // endpoints by templates; what is read asks for the same endpoint in the name of the same caller:
@@ -115,13 +121,16 @@ func inDecisions() func(line string, e *Entry) error {
 		d.Parts, _ = strconv.ParseInt(many, 10, 64)
 		d.Parts, d.UnderWay = max(1, d.Parts), said && many == "0"
 		d.CallerClass, _ = policy.ParseClass(text(callerClass))
-		if d.Lowered, err = part("multiplier", text(multiplier)); err != nil {
-			return err
+		var errAtOnce error
+		d.Lowered, err = part("multiplier", text(multiplier))
+		if d.AtOnce, errAtOnce = part("at_once", text(atOnce)); err != nil || errAtOnce != nil {
+			return errors.Join(err, errAtOnce)
 		}
 		if part, err := strconv.ParseFloat(text(sampled), 64); err == nil && part > 1 && part < 1e9 {
 			d.Missing = int64(math.Round(part)) - 1
 		}
-		if !slices.Contains(byLimits, d.Reason) {
+		d.Charged = d.Cost > 0 && slices.Contains(afterLimits, d.Reason)
+		if !d.Charged && !slices.Contains(byLimits, d.Reason) {
 			return nil
 		}
 		d.Endpoint = text(place)

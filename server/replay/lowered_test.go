@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,9 +34,12 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 			{Endpoint: "GET /b/{id}", Limit: 1 + rng.Int64N(5), Per: 10 * time.Second, Scope: policy.Strict},
 			{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 60, Per: time.Minute},
 			{Endpoint: "POST /b", Limit: 20, Per: time.Minute, Scope: policy.Gossip},
+			{Endpoint: "GET /a", Limit: 6, Per: time.Hour, Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)},
 		}
+		var clockAt atomic.Int64 // which who has requests under way looks at
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		clock := func() time.Time { return now }
+		clockAt.Store(now.UnixNano())
+		clock := func() time.Time { return time.Unix(0, clockAt.Load()) }
 		var out bytes.Buffer
 		log, err := decisionlog.New(decisionlog.Options{Write: &out, Caller: func(p *identity.Principal) string {
 			return fmt.Sprintf("%x00000000", p.Prefix.Addr().As4())
@@ -47,7 +52,9 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 			*headgate.Decision) {
 			return func(r *headgate.Request, d *headgate.Decision) {
 				binding, _ := d.Binding()
-				*all = append(*all, fmt.Sprint(d.Template(), d.Allowed, d.RetryAfter, binding.Lowered,
+				// A bad credential is refused where others pass, and costs what they cost.
+				*all = append(*all, fmt.Sprint(d.Template(), d.Allowed || d.Reason == headgate.BadCredential,
+					d.RetryAfter, binding.Lowered,
 					binding.Outcome.Remaining))
 				also(r, d)
 			}
@@ -55,11 +62,12 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 		table := &adaptive.Table{Changed: log.Changed, KeepShared: seed%5 == 0}
 		of := map[string]adaptive.Settings{}
 		for _, at := range []string{"GET /a", "GET /b/{id}", "POST /b"} {
-			of[at] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 10}
+			of[at] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 10, AtOnce: seed%2 == 0}
 		}
 		table.Use(of, now.UnixNano())
 		recorded := lowering(t, clock, rules, said(&then, log.Observe), table, log.Settled)
 		slow := false
+		var held []headgate.Reservation
 		for range 1000 {
 			now = now.Add(time.Duration(rng.Int64N(int64(2 * time.Second))))
 			switch rng.IntN(100) {
@@ -71,7 +79,7 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 				delete(of, "GET /a")
 				table.Use(of, now.UnixNano())
 			case 7:
-				of["GET /a"] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 5}
+				of["GET /a"] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 5, AtOnce: seed%2 == 0}
 				table.Use(of, now.UnixNano())
 			case 8, 9, 10, 11:
 				table.Hear(now.UnixNano(), [][]byte{another(rng, table.Tell(now.UnixNano()))})
@@ -92,14 +100,22 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 			request := headgate.Request{
 				Method: asked[0], Target: asked[1], Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(3))}),
 			}
-			if rng.IntN(4) > 0 {
+			clockAt.Store(now.UnixNano())
+			if rng.IntN(8) == 0 {
+				request.Header = http.Header{"X-Api-Key": {"hg_made_up"}}
+			}
+			if request.Target != "/a" && rng.IntN(4) > 0 {
 				recorded.Check(t.Context(), request)
 				continue
 			}
 			request.Cost = 1 + rng.Int64N(3)
-			made, d := recorded.Reserve(t.Context(), request, time.Hour)
-			if now = now.Add(time.Duration(rng.Int64N(int64(3 * time.Second)))); d.Allowed {
-				_, _ = recorded.SettleAnswer(t.Context(), made.ID, headgate.Answer{Actual: rng.Int64N(4)})
+			if made, d := recorded.Reserve(t.Context(), request, time.Hour); d.Allowed {
+				held = append(held, made)
+			}
+			if now = now.Add(time.Duration(rng.Int64N(int64(3 * time.Second)))); len(held) > rng.IntN(20) {
+				clockAt.Store(now.UnixNano())
+				_, _ = recorded.SettleAnswer(t.Context(), held[0].ID, headgate.Answer{Actual: rng.Int64N(4)})
+				held = held[1:]
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +156,17 @@ func another(rng *rand.Rand, told []byte) []byte {
 func lowering(t testing.TB, clock func() time.Time, rules []policy.Rule,
 	observe func(*headgate.Request, *headgate.Decision), table *adaptive.Table,
 	settled func(reservation.ID, int64, headgate.Answer)) *headgate.Limiter {
-	return limiterWith(t, clock, rules, observe, func(o *headgate.Options) { o.Adaptive, o.Settled = table, settled })
+	digester, err := identity.NewDigester(make([]byte, identity.MinSecretLength))
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := identity.New(identity.Options{Keys: &identity.Keyring{}, Digester: digester})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limiterWith(t, clock, rules, observe, func(o *headgate.Options) {
+		o.Adaptive, o.Settled, o.Identities, o.RefuseBadCredentials = table, settled, who, true
+	})
 }
 
 // TestLinesOfALoweredRate: a log that has no line of its own of that, as it begins later or had no room, still has what
@@ -161,12 +187,35 @@ func TestLinesOfALoweredRate(t *testing.T) {
 	}
 }
 
+// TestLinesOfFewerAtOnce: a decision that met fewer requests under way than its rule says has met no lowered rate.
+func TestLinesOfFewerAtOnce(t *testing.T) {
+	var log strings.Builder
+	for n, verdict := range []string{"allowed", "denied", "denied"} {
+		reason := map[string]string{"allowed": "within_limits", "denied": "over_limit"}[verdict]
+		fmt.Fprintf(&log, `{"at":%d,"decision":%q,"reason":%q,"rule":"at once","endpoint":"GET /a","caller":`+
+			`"5e5e5e5e5e5e5e5e","kind":"address","cost":1,"at_once":0.25}`+"\n", int64(n+1)*int64(time.Second),
+			verdict, reason)
+	}
+	fmt.Fprintf(&log, `{"at":%d,"decision":"allowed","reason":"within_limits","rule":"default","endpoint":"GET /a",`+
+		`"caller":"6e6e6e6e6e6e6e6e","kind":"address","cost":1,"at_once":0.25}`+"\n", int64(4)*int64(time.Second))
+	rules := []policy.Rule{
+		{Endpoint: policy.Default, Limit: 1, Burst: 1, Subject: policy.SubjectEndpoint},
+		{Endpoint: policy.Default, Limit: 4, Per: time.Hour, Name: "at once",
+			Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)},
+	}
+	got := replayed(t, log.String(), rules)
+	if side := got.Sides[0]; got.Lowered != 4 || side.Same != 4 || side.Denied != 2 {
+		t.Errorf("%+v, side %+v", got, side)
+	}
+}
+
 // TestLinesOfLoweredRatesThatCannotBeRead: they say which member, and what would be right.
 func TestLinesOfLoweredRatesThatCannotBeRead(t *testing.T) {
 	for line, want := range map[string]string{
 		`{"at":1,"lowered":"GET /a","since":"x","multiplier":0.5}`: `since is "x"`,
 		`{"at":1,"lowered":"GET /a","since":1,"multiplier":1.5}`:   `multiplier is "1.5", want above 0 and at most 1`,
 		`{"at":1,"lowered":"GET /a","since":1,"agreed":-1}`:        `agreed is "-1"`,
+		`{"at":1,"decision":"denied","multiplier":2,"at_once":0}`:  `at_once is "0", want above 0 and at most 1`,
 	} {
 		r, _ := New("decisions", nil)
 		r.Use()

@@ -187,6 +187,11 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 		case e.Method == "":
 			r.report.settled(e.Decided)
 			return
+		case e.Decided.Charged:
+			r.now.Store(max(at, r.now.Load()))
+			r.report.settled(e.Decided)
+			r.charge(ctx, r.request(e))
+			return
 		}
 	}
 	if r.report.Requests == 0 {
@@ -206,22 +211,7 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	if r.Arrivals != nil {
 		r.Arrivals.count(at, caller)
 	}
-	request := headgate.Request{Method: e.Method, Target: e.Target, Peer: e.Client}
-	if e.User != "" {
-		request.User = &identity.User{ID: e.User}
-	}
-	if e.Decided != nil {
-		request.Cost, request.Parts = e.Decided.each()
-		request.Message, request.UnderWay = endpoint.OfMessages(e.Method), e.Decided.UnderWay
-		request.Class = e.Decided.CallerClass
-		if part := e.Decided.Lowered; part > 0 {
-			r.report.Lowered++
-			r.catchUp(e.Decided.Endpoint, at, part)
-		}
-		if request.User != nil {
-			request.User.Project = e.Decided.Project
-		}
-	}
+	request := r.request(e)
 	var first bool
 	for i := range r.rules {
 		d := r.ask(ctx, i, request, e.Decided)
@@ -242,10 +232,42 @@ func (r *Replay) decide(ctx context.Context, at int64, e *Entry) {
 	}
 }
 
-// catchUp has the rates of an endpoint lowered to what a decision says, where the line is missing that says so: the log
-// may begin later, and in some seconds there is no room for all lines.
-func (r *Replay) catchUp(endpoint string, at int64, part int) {
-	known := r.lowered.Named(endpoint)
+// request is what an entry asks for now. What its decision met is lowered to what it was then.
+func (r *Replay) request(e *Entry) headgate.Request {
+	request := headgate.Request{Method: e.Method, Target: e.Target, Peer: e.Client}
+	if e.User != "" {
+		request.User = &identity.User{ID: e.User}
+	}
+	d := e.Decided
+	if d == nil {
+		return request
+	}
+	request.Cost, request.Parts = d.each()
+	request.Message, request.UnderWay = endpoint.OfMessages(e.Method), d.UnderWay
+	request.Class = d.CallerClass
+	if d.Lowered > 0 || d.AtOnce > 0 {
+		r.report.Lowered++
+		r.catchUp(d, r.now.Load())
+	}
+	if request.User != nil {
+		request.User.Project = d.Project
+	}
+	return request
+}
+
+// charge has every side charge a request that was refused for its credential, after the buckets had let it in.
+func (r *Replay) charge(ctx context.Context, request headgate.Request) {
+	for i := range r.rules {
+		lim := r.rules[i].Limiter
+		made, _ := lim.Reserve(ctx, request, reservation.MaxTimeout)
+		_, _ = lim.Settle(ctx, made.ID, made.Cost) // it is under way no more
+	}
+}
+
+// catchUp has the rates of an endpoint, and how many requests may be under way, lowered to what a decision says, where
+// the line is missing that says so: the log may begin later, and in some seconds there is no room for all lines.
+func (r *Replay) catchUp(d *Decided, at int64) {
+	known := r.lowered.Named(d.Endpoint)
 	if known != nil && r.report.Missing == r.missing {
 		return // a decision that was made at the same moment as a change may have gone by what was before
 	}
@@ -253,8 +275,15 @@ func (r *Replay) catchUp(endpoint string, at int64, part int) {
 	if known != nil {
 		now = known.Lowered(at)
 	}
-	if now.Own.Part() != part && now.Shared.Part() != part && now.AtOnce.Part() != part {
-		r.follow(adaptive.Change{Endpoint: strings.Clone(endpoint), At: at, Since: at, Own: part, Shared: part})
+	c := adaptive.Change{Endpoint: strings.Clone(d.Endpoint), At: at, Since: at}
+	if part := d.Lowered; now.Own.Part() != part && now.Shared.Part() != part {
+		c.Own, c.Shared = part, part
+	}
+	if now.AtOnce.Part() != d.AtOnce {
+		c.AtOnce = d.AtOnce
+	}
+	if c.Own > 0 || c.AtOnce > 0 {
+		r.follow(c)
 	}
 }
 
