@@ -2,6 +2,7 @@ package adaptive_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,25 @@ func follows(b *trial.Bench, table *adaptive.Table, windows int, took time.Durat
 		}
 		at.Refused(false, took < 400*time.Millisecond)
 		b.Now = b.Now.Add(2 * time.Second)
+	}
+}
+
+// TestWhyFewerMayBeUnderWay: it is said also while the rates stay what they are.
+func TestWhyFewerMayBeUnderWay(t *testing.T) {
+	table := &adaptive.Table{}
+	b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
+		o.Adaptive, o.Policies = table, &trial.Switching{}
+	})
+	table.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Second, Floor: 1, AtOnce: true}}, b.Now.UnixNano())
+	follows(b, table, 3, 500*time.Millisecond)
+	s := table.Named("GET /a").Status(b.Now.UnixNano())
+	if s.Multiplier != adaptive.Whole || s.AtOnce == adaptive.Whole || !strings.Contains(s.Words(),
+		"takes 500ms for the median caller, above the 400ms") {
+		t.Errorf("%d and %d: %s", s.Multiplier, s.AtOnce, s.Words())
+	}
+	follows(b, table, 20, 100*time.Millisecond)
+	if s := table.Named("GET /a").Status(b.Now.UnixNano()); s.Words() != "the API is well" {
+		t.Errorf("%d: %s", s.AtOnce, s.Words())
 	}
 }
 

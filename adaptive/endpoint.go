@@ -97,6 +97,12 @@ func (s *Status) Words() string {
 				v.Failed, v.Callers)
 		}
 		return slower(s.Settings.slow(), v.Slow)
+	}
+	if usual := s.Settings.usual(); s.AtOnce < Whole && v.Usual > usual {
+		return fmt.Sprintf("an answer takes %v for the median caller, above the %v from which on fewer may be under "+
+			"way", v.Usual.Round(time.Millisecond), usual)
+	}
+	switch s.Last {
 	case Raised:
 		return "the API is well, and callers are refused"
 	}

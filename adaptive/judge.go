@@ -90,7 +90,8 @@ func Judge(m, floor int, w Window) (next int, o Outcome) {
 // the objective does not.
 func JudgeAtOnce(p, floor int, w Window, slo time.Duration) int {
 	gradient := Whole / 2
-	if usual := slo * usualPercent / 100; !w.Failing && w.Usual < 2*usual {
+	s := Settings{SLO: slo}
+	if usual := s.usual(); !w.Failing && w.Usual < 2*usual {
 		gradient = int(min(Whole, usual*Whole/max(w.Usual, 1)))
 	}
 	p -= p * (Whole - gradient) / (5 * Whole)
@@ -134,6 +135,9 @@ func (s *Settings) leastAtOnce() int {
 	}
 	return s.Floor
 }
+
+// usual is the time that an answer may take as a rule before fewer requests may be under way.
+func (s *Settings) usual() time.Duration { return s.SLO * usualPercent / 100 }
 
 // slow is the time from which on an answer counts as slow.
 func (s *Settings) slow() time.Duration { return s.SLO * slowPercent / 100 }
