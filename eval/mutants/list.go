@@ -5,7 +5,7 @@ import "slices"
 // all is every planted bug.
 func all() []Mutant {
 	return slices.Concat(inBucket, inMemory, inLease, inReport, inGossip, inRedis, inScripts, inScoped,
-		inQuota, inDoors, inFlight, ofClasses, perRequest, inUpstream, inEngine)
+		inQuota, inDoors, inFlight, ofClasses, perRequest, inUpstream, inEngine, ofReaders)
 }
 
 var inBucket = []Mutant{

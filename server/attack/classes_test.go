@@ -120,6 +120,23 @@ func TestAttackFindsAClassThatDoesNotGetItsShare(t *testing.T) {
 	}
 }
 
+// TestOthersDenialsAreNotTheBudgets: what a rule denies that only watches, or another one, says nothing of a class.
+func TestOthersDenialsAreNotTheBudgets(t *testing.T) {
+	shared := sharedRules["tokens"]
+	b := tryClasses(t, triedRules(t, classRules(shared), func(rules []policy.Rule) {
+		rules[1] = policy.Rule{Endpoint: rules[1].Endpoint, Mode: policy.Block}
+	}))
+	for _, s := range b.Shares {
+		if s.Class == "low" && (s.Verdict != attack.Inconclusive || s.Others != s.Asked) {
+			t.Errorf("%+v, want it inconclusive: another rule denies all of it", s)
+		}
+	}
+	shared.Mode = policy.Shadow
+	if found, err := triedRules(t, classRules(shared), nil).Classes(t.Context()); err != nil || len(found) > 0 {
+		t.Errorf("a rule in shadow shares %+v, %v", found, err)
+	}
+}
+
 // believing takes a request's word for its class.
 type believing struct{ *headgate.Limiter }
 

@@ -85,12 +85,14 @@ func TestReplaysAreSharedByGateways(t *testing.T) {
 		"a nonce": func() []string { return agent.once() },
 	}
 	for what, shown := range kinds {
-		one := shown()
+		one, other := shown(), shown()
 		for i, step := range []struct {
-			at   *reloading
-			want int
-		}{{both[0], 200}, {both[1], 401}, {both[0], 401}, {alone, 200}, {alone, 401}} {
-			if got := step.at.shows(t, one); got != step.want {
+			at    *reloading
+			shown []string
+			want  int
+		}{{both[0], one, 200}, {both[1], one, 401}, {both[0], one, 401}, {alone, one, 200}, {alone, one, 401},
+			{both[1], other, 200}, {both[0], other, 401}} {
+			if got := step.at.shows(t, step.shown); got != step.want {
 				t.Errorf("%s, step %d: %d, want %d", what, i, got, step.want)
 			}
 		}

@@ -226,6 +226,19 @@ func TestLinesOfLoweredRatesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestLinesOfLoweredRatesAreReadWhole: rates, those that gateways agreed on, and how many may be under way.
+func TestLinesOfLoweredRatesAreReadWhole(t *testing.T) {
+	var e Entry
+	const line = `{"at":7,"lowered":"GET /a","since":5,"multiplier":0.5,"agreed":0.75,"at_once":0.25}`
+	if err := inDecisions()(line, &e); err != nil {
+		t.Fatal(err)
+	}
+	want := adaptive.Change{Endpoint: "GET /a", At: 7, Since: 5, Own: 512, Shared: 768, AtOnce: 256}
+	if e.Decided.Change == nil || *e.Decided.Change != want {
+		t.Errorf("%+v, want %+v", e.Decided.Change, want)
+	}
+}
+
 // TestAFloodOfEndpointsIsFollowedToABound: a log that somebody made up takes no more memory than a long one.
 func TestAFloodOfEndpointsIsFollowedToABound(t *testing.T) {
 	var log strings.Builder
