@@ -197,6 +197,39 @@ func TestEvictionForgetsNoSettlement(t *testing.T) {
 	}
 }
 
+// TestSettlementOfABucketThatCameBack: a bucket that was evicted and came back has drained at the full rate, and so
+// has what is given back of a charge on it.
+func TestSettlementOfABucketThatCameBack(t *testing.T) {
+	shape := mustCompile(t, rate.Limit{Tokens: 1, Per: time.Second, Burst: 10})
+	store := open(t, memory.Options{MaxBuckets: 64, SketchWidth: 100_000})
+	lowered := (*rate.Lowered)(nil).From(noon, 1) // it hardly drains
+	take := func(now int64, k key.Key, cost int64) bucket.Outcome {
+		allowed, outs := decide(t, store, now, []bucket.Take{{Key: k, Shape: shape, Cost: cost, Lowered: lowered}})
+		if !allowed {
+			t.Fatalf("%d tokens of %v are denied: %+v", cost, k, outs)
+		}
+		return outs[0]
+	}
+	own := buckettest.Key(0)
+	take(noon, own, 5) // of which 4 turn out to be too many
+	for n := range uint64(500) {
+		take(noon, buckettest.Key(1+n), 9) // who owe for longer
+	}
+	now := noon + int64(2*time.Second)
+	if left := take(now, own, 7).Remaining; left != 0 { // as 2 of 5 have drained
+		t.Fatalf("%d are left, want 0: the bucket was not evicted", left)
+	}
+	since := lowered.Since(noon, now) - 1
+	correct(t, store, now, bucket.Change{
+		Key: own, Shape: shape, Charged: noon, Lowered: lowered,
+		Units: -bucket.Unspent(shape, shape, 5*shape.Unit, 4*shape.Unit, since, now),
+		Left:  bucket.Unspent(shape, shape, 5*shape.Unit, 5*shape.Unit, since, now),
+	})
+	if left := take(now, own, 0).Remaining; left != 3 && left != 2 { // the 7 of others are owed
+		t.Errorf("%d are left, want 3, or 2 since what is given back is rounded down", left)
+	}
+}
+
 func TestCorrectNeedsRoom(t *testing.T) {
 	store := open(t, memory.Options{MaxBuckets: 8})
 	if err := store.Correct(context.Background(), noon, make([]bucket.Change, 2), make([]int64, 1)); err == nil {
