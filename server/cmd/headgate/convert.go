@@ -21,8 +21,12 @@ import (
 	"github.com/headgate-io/headgate/server/rules"
 )
 
-// envoyFormat is the format that needs no conversion.
+// envoyFormat is the format that needs no conversion. People call it by the name of what reads it as well.
 const envoyFormat = "envoy"
+
+func isEnvoyFormat(name string) bool {
+	return name == envoyFormat || name == "ratelimit" || name == "envoyproxy/ratelimit"
+}
 
 // maxConfiguration bounds what is read of a configuration.
 const maxConfiguration = 16 << 20
@@ -53,13 +57,13 @@ Configurations of envoyproxy/ratelimit need no conversion: they are checked.`,
 			switch {
 			case len(args) < 2:
 				return usagef("convert takes a format and files, want headgate convert FORMAT FILE...")
-			case !slices.Contains(names, args[0]):
+			case !slices.Contains(names, args[0]) && !isEnvoyFormat(args[0]):
 				return usagef("FORMAT is %q, want one of %s", args[0], strings.Join(names, ", "))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == envoyFormat {
+			if isEnvoyFormat(args[0]) {
 				return checkDescriptors(cmd.OutOrStdout(), args[1:])
 			}
 			c, err := from.read(cmd)
