@@ -34,14 +34,18 @@ func newReplays(log *slog.Logger) *replays {
 	}
 }
 
+// many is how often what one gateway remembers fits into the memory that all of them fill: the sooner it is full, the
+// sooner what was just made counts as shown.
+const many = 4
+
 // share has all gateways on a store remember together. By CL.THROTTLE, or if s is nil, each does for itself.
 func (r *replays) share(s *shared) error {
 	if s == nil || s.replayed == nil || s.conf.Replays != "shared" {
 		return nil
 	}
 	for i, o := range [2]buckets.ReplaysOptions{
-		{Kind: "proofs", Names: token.RememberedProofs, Keep: token.LastingProof},
-		{Kind: "nonces", Names: agents.RememberedNonces, Keep: agents.LastingNonce},
+		{Kind: "proofs", Names: many * token.RememberedProofs, Keep: token.LastingProof},
+		{Kind: "nonces", Names: many * agents.RememberedNonces, Keep: agents.LastingNonce},
 	} {
 		at, err := buckets.NewReplays(s.replayed, o)
 		if err != nil {
