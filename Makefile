@@ -103,7 +103,7 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@echo "== a gateway that is kept busy while all changes under it, for a moment"
 	@$(GOTEST) -tags long -run TestSoak ./eval/soak
 	@echo "== gateways and their store, broken at random"
-	@$(MAKE) -s nemesis SEEDS=1000 FIRST=1
+	@$(MAKE) -s nemesis SEEDS=600 FIRST=1
 	@echo "== the gateway before real servers of all kinds"
 	@$(MAKE) -s garden-long
 	@echo "== hostile peers of every door, many Envoys that decide by themselves, the package for JavaScript under Deno, and the types of the one for Python"
