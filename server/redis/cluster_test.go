@@ -29,6 +29,7 @@ func TestACluster(t *testing.T) {
 		{"a member is no server alone", aMemberIsNoServerAlone},
 		{"one tag is one script", oneTagIsOneScript},
 		{"a denial charges nobody", aDenialChargesNobody},
+		{"what is good once is so by any member", whatIsGoodOnce},
 		{"a slot that nobody has is nobody's fault", aSlotThatNobodyHas},
 		{"one member is lost by itself", oneMemberIsLostByItself},
 		{"nobody waits for a member that he does not need", nobodyWaitsForAnother},
@@ -93,6 +94,36 @@ func aDenialChargesNobody(t *testing.T, servers []*redistest.Server) {
 	a.Cost = 10
 	if allowed, err := try(s, time.Minute, a); !allowed || err != nil {
 		t.Errorf("after 20 denials: %t, %v, want a full bucket", allowed, err)
+	}
+}
+
+// What was shown is remembered by whichever member has its set, for those who began with different members.
+func whatIsGoodOnce(t *testing.T, servers []*redistest.Server) {
+	var both [2]*shared.Replays
+	for i := range both {
+		client := dial(t, redis.Options{Addresses: []string{servers[i].Address()}, Cluster: true})
+		s, err := shared.New(shared.Options{Server: client, Cluster: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		both[i], err = shared.NewReplays(s, shared.ReplaysOptions{Kind: "proofs", Names: 1 << 12, Keep: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	for n := range uint64(300) {
+		for i, want := range []bool{true, false, false} {
+			fresh, err := both[(int(n)+i)%2].Use(t.Context(), buckettest.Key(n%8), buckettest.Key(1000+n), now)
+			if err != nil || fresh != want {
+				t.Fatalf("use %d of name %d: %t, %v, want %t", i+1, n, fresh, err, want)
+			}
+		}
+	}
+	for _, s := range servers {
+		if s.Do("DBSIZE").(int64) == 0 {
+			t.Errorf("%s remembers nothing", s.Address())
+		}
 	}
 }
 
