@@ -102,6 +102,7 @@ func everything() Config {
 	c.WebSockets = map[string]WebSocket{"GET /": {}}
 	c.GRPCStreams = map[string]WebSocket{"POST /": {}}
 	c.Tokens.JWKSFile, c.Store.Redis, c.Keys.MaxStale = "keys.json", []string{"127.0.0.1:6379"}, time.Hour
+	c.Store.Replays = "shared"
 	return c
 }
 
@@ -409,7 +410,7 @@ func TestSchemaAgreesWithRead(t *testing.T) {
 		}
 	}
 	all := Default()
-	all.Endpoint = EndpointOf(all.Endpoint.Profile())
+	all.Endpoint, all.Store.Replays = EndpointOf(all.Endpoint.Profile()), "shared"
 	defaults, err := yaml.Marshal(all)
 	if err != nil {
 		t.Fatal(err)

@@ -70,8 +70,8 @@ type Store struct {
 	// never answered. Default 1.
 	Replicas int `yaml:"replicas"`
 
-	// Replays says who remembers what is good once, proofs of DPoP and nonces of signed agents: shared
-	// (default), all gateways together; replica, each for itself, as by throttle.
+	// Replays says who remembers what is good once, proofs of DPoP and nonces of signed agents: shared, all
+	// gateways together; replica, each for itself. Default shared, and replica by throttle, which cannot share it.
 	Replays string `yaml:"replays"`
 
 	// ReadyFollows makes the gateway unready while the server is away. Default
@@ -107,6 +107,9 @@ const (
 // Throttles reports whether buckets are asked for by CL.THROTTLE.
 func (s *Store) Throttles() bool { return s.Kind == ByThrottle }
 
+// SharesReplays reports whether all gateways remember together what is good once.
+func (s *Store) SharesReplays() bool { return s.On() && !s.Throttles() && s.Replays != "replica" }
+
 // Free is how many percent of limits of scope lease gateways have to themselves.
 func (s *Store) Free() int {
 	if s.Throttles() {
@@ -132,7 +135,6 @@ func defaultStore() Store {
 		SyncInterval: 100 * time.Millisecond,
 		MemberTTL:    3 * time.Second,
 		Replicas:     1,
-		Replays:      "shared",
 	}
 }
 
@@ -149,7 +151,9 @@ func (c *checker) store(s Store) {
 	}
 	c.storeAddresses(s)
 	c.storeKind(s)
-	c.oneOf("store.replays", s.Replays, "shared", "replica")
+	if s.Replays != "" {
+		c.oneOf("store.replays", s.Replays, "shared", "replica")
+	}
 	c.between("store.database", int64(s.Database), 0, 1<<20)
 	if s.Username != "" && s.PasswordFile == "" {
 		c.wrong("store.password_file", "", "the file with the password of store.username")
@@ -179,6 +183,10 @@ func (c *checker) storeKind(s Store) {
 	}
 	if s.Cluster {
 		c.wrong("store.cluster", "true", "false with store.kind: throttle")
+	}
+	if s.Replays == "shared" {
+		c.wrong("store.replays", s.Replays,
+			"replica, or store.kind: scripts: by CL.THROTTLE each gateway remembers for itself")
 	}
 	usual := defaultStore()
 	for _, unused := range []struct{ name, value, usual string }{

@@ -19,7 +19,6 @@ func TestStore(t *testing.T) {
 		SyncInterval: 100 * time.Millisecond,
 		MemberTTL:    3 * time.Second,
 		Replicas:     1,
-		Replays:      "shared",
 	}
 	one, all := alone, alone
 	one.Redis = []string{"redis.internal:6379"}
@@ -94,6 +93,8 @@ func TestStoreFaults(t *testing.T) {
 		"{redis: ['a:1'], member_ttl: 1ms}":                    `store.member_ttl is "1ms", want 300ms to 1h0m0s`,
 		"{redis: ['a:1'], replicas: 0}":                        `store.replicas is "0", want 1 to 65536`,
 		"{redis: ['a:1'], replays: none}":                      `store.replays is "none", want`,
+		"{redis: ['a:1'], kind: throttle, replays: shared}":    `store.replays is "shared", want replica, or store.kind: scripts`,
+		"{replays: shared}":                                    `store.redis is "", want the address of the server`,
 		"{redis: ['a:1'], tls: {ca_file: x}}":                  `store.tls.enabled is "false", want true`,
 		"{redis: ['a:1'], tls: {enabled: true, cert_file: x}}": `store.tls.key_file is "", want a file`,
 	} {

@@ -40,7 +40,7 @@ const many = 4
 
 // share has all gateways on a store remember together. By CL.THROTTLE, or if s is nil, each does for itself.
 func (r *replays) share(s *shared) error {
-	if s == nil || s.replayed == nil || s.conf.Replays != "shared" {
+	if s == nil || !s.conf.SharesReplays() {
 		return nil
 	}
 	for i, o := range [2]buckets.ReplaysOptions{
