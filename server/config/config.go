@@ -4,19 +4,14 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate-io/headgate/gateway"
 )
@@ -388,11 +383,8 @@ func Default() Config {
 // Read returns the Config of a YAML file, over the defaults. Unknown and
 // repeated fields are errors that name the line.
 func Read(path string) (Config, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return Default(), fmt.Errorf("config %s: %w", path, notRead(err))
-	}
-	return parse(path, text)
+	c, _, err := Open(path)
+	return c, err
 }
 
 // notRead is in our words why a file cannot be read.
@@ -404,22 +396,6 @@ func notRead(err error) error {
 		return errors.New("may not be read by this user, want read permission")
 	}
 	return err
-}
-
-func parse(path string, text []byte) (Config, error) {
-	c := Default()
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %s", path, faults(text, err))
-	}
-	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: holds more than one YAML document, want one", path)
-	}
-	if err := cut(text); err != nil {
-		return c, fmt.Errorf("config %s: %w", path, err)
-	}
-	return c, nil
 }
 
 // goType is how the YAML library names the type of a struct.

@@ -24,31 +24,12 @@ var renamed = map[string]string{"key_header": "api_keys.header"}
 // goWords is a complaint of the YAML library that speaks of Go's types.
 var goWords = regexp.MustCompile(`cannot unmarshal|not found in type`)
 
-// faults says in the words of settings what the YAML library could not read:
-// every one of them, by name, with what would be right.
-func faults(text []byte, err error) string {
-	var refused *yaml.TypeError
-	var document yaml.Node
-	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
-		if line := notUTF8(text); line > 0 {
-			return fmt.Sprintf("line %d: is not UTF-8, want the file saved as UTF-8", line)
-		}
-		return oneLine(err)
+// notYAML is why a text is none, by what the YAML library said.
+func notYAML(text []byte, err error) string {
+	if line := notUTF8(text); line > 0 {
+		return fmt.Sprintf("line %d: is not UTF-8, want the file saved as UTF-8", line)
 	}
-	if !errors.As(err, &refused) {
-		refused = &yaml.TypeError{} // a type of ours has refused its text, which ends the reading
-	}
-	var w faultFinder
-	w.look(document.Content[0], reflect.TypeFor[Config](), "")
-	for _, line := range refused.Errors {
-		if !goWords.MatchString(line) {
-			w.found = append(w.found, line)
-		}
-	}
-	if len(w.found) == 0 {
-		return oneLine(err)
-	}
-	return strings.Join(w.found, "; ")
+	return oneLine(err)
 }
 
 // notUTF8 is the first line that is not UTF-8, from 1, or 0.
@@ -63,10 +44,13 @@ func notUTF8(text []byte) int {
 	return 0
 }
 
-// faultFinder compares a document with the type that it should have. Aliases
-// can make a small document large, so it looks at so many values only.
+// faultFinder compares a document with the type that it should have, says in
+// the words of settings what the YAML library could not read, and leaves that
+// out of the document. Aliases can make a small document large, so it looks at
+// so many values only.
 type faultFinder struct {
-	found  []string
+	found  []fault
+	lines  map[string]int // on which each setting stands
 	looked int
 }
 
@@ -75,9 +59,29 @@ const (
 	mostFaults = 20
 )
 
-func (w *faultFinder) say(n *yaml.Node, format string, args ...any) {
+// say notes what is wrong with a setting.
+func (w *faultFinder) say(n *yaml.Node, setting, format string, args ...any) {
 	if len(w.found) < mostFaults {
-		w.found = append(w.found, fmt.Sprintf("line %d: ", n.Line)+fmt.Sprintf(format, args...))
+		w.found = append(w.found, fault{setting, fmt.Sprintf("line %d: ", n.Line) + fmt.Sprintf(format, args...)})
+	}
+}
+
+// refuse notes a value and leaves it out.
+func (w *faultFinder) refuse(n *yaml.Node, setting, want string) {
+	w.say(n, setting, "%s is %s, want %s", setting, written(n), want)
+	*n = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: n.Line}
+}
+
+// others notes what the YAML library says that is no matter of types, such as a name that is there twice.
+func (w *faultFinder) others(err error) {
+	var refused *yaml.TypeError
+	if !errors.As(err, &refused) {
+		return // a type of ours has refused its text, which ends the reading
+	}
+	for _, line := range refused.Errors {
+		if !goWords.MatchString(line) && len(w.found) < mostFaults {
+			w.found = append(w.found, fault{text: line})
+		}
 	}
 }
 
@@ -88,7 +92,7 @@ func (w *faultFinder) look(n *yaml.Node, t reflect.Type, path string) {
 	if w.looked++; w.looked > mostLooks || n.ShortTag() == "!!null" {
 		return
 	}
-	want := kindOf(t)
+	w.lines[path] = max(1, n.Line)
 	switch {
 	case t.Kind() == reflect.Struct && n.Kind == yaml.MappingNode:
 		w.fields(n, t, path)
@@ -101,11 +105,11 @@ func (w *faultFinder) look(n *yaml.Node, t reflect.Type, path string) {
 			w.look(n.Content[i+1], t.Elem(), fmt.Sprintf("%s[%s]", path, name(n.Content[i].Value)))
 		}
 	case path == "":
-		w.say(n, "the file is %s, want settings, each as NAME: VALUE", written(n))
+		w.say(n, "", "the file is %s, want settings, each as NAME: VALUE", written(n))
 	case t.Kind() == reflect.Slice && n.Kind == yaml.ScalarNode:
-		w.say(n, "%s is %s, want a list: [%s]", path, written(n), name(n.Value))
+		w.refuse(n, path, "a list: ["+name(n.Value)+"]")
 	case n.Kind != yaml.ScalarNode || n.Decode(reflect.New(t).Interface()) != nil || isFraction(n, t):
-		w.say(n, "%s is %s, want %s", path, written(n), want)
+		w.refuse(n, path, kindOf(t))
 	}
 }
 
@@ -113,21 +117,6 @@ func (w *faultFinder) look(n *yaml.Node, t reflect.Type, path string) {
 // one, as it does without a word.
 func isFraction(n *yaml.Node, t reflect.Type) bool {
 	return n.ShortTag() == "!!float" && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
-}
-
-// cut says which numbers of a document that could be read were cut to whole
-// ones.
-func cut(text []byte) error {
-	var document yaml.Node
-	if yaml.Unmarshal(text, &document) != nil || len(document.Content) == 0 {
-		return nil // read before, and empty
-	}
-	var w faultFinder
-	w.look(document.Content[0], reflect.TypeFor[Config](), "")
-	if len(w.found) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(w.found, "; "))
 }
 
 func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
@@ -141,11 +130,17 @@ func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
 		switch now := renamed[path+key.Value]; {
 		case ok:
 			w.look(n.Content[i+1], field, path+key.Value)
+			w.lines[path+key.Value] = key.Line
 		case key.ShortTag() == "!!merge":
 		case now != "":
-			w.say(key, "%s is now %s", path+key.Value, now)
+			w.say(key, now, "%s is now %s", path+key.Value, now)
 		default:
-			w.say(key, "%s is no setting%s", path+name(key.Value), meant(key.Value, path, names))
+			best := meant(key.Value, names)
+			if best == "" {
+				w.say(key, "", "%s is no setting; docs/settings.md lists them", path+name(key.Value))
+				continue
+			}
+			w.say(key, path+best, "%s is no setting, did you mean %s?", path+name(key.Value), path+best)
 		}
 	}
 }
@@ -214,20 +209,18 @@ func name(s string) string {
 	return s
 }
 
-// meant names the setting that an unknown one was probably meant to be.
-func meant(unknown, path string, names []string) string {
+// meant is the setting that an unknown one was probably meant to be, or none.
+func meant(unknown string, names []string) string {
 	best, least := "", 1+min(2, len(unknown)/2) // two letters may be wrong, of a short name fewer
 	for _, n := range names {
 		d := edits.Distance(clip.To(unknown, mostShown), n, least)
-		if d >= least && unknown != "" && strings.HasPrefix(n, unknown+"_") {
+		if d >= least && unknown != "" &&
+			(strings.HasPrefix(n, unknown+"_") || strings.HasSuffix(n, "_"+unknown)) {
 			d = least - 1
 		}
 		if d < least {
 			best, least = n, d
 		}
 	}
-	if best == "" {
-		return "; docs/settings.md lists them"
-	}
-	return ", did you mean " + path + best + "?"
+	return best
 }

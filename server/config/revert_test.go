@@ -37,7 +37,7 @@ func TestAutoRevertFaults(t *testing.T) {
 		"{share: 050%}":                        `auto_revert.share is "050%", want a share`,
 		"{share: 0.5}":                         `auto_revert.share is "0.5", want a share`,
 		"{share: -5%}":                         `auto_revert.share is "-5%", want a share`,
-		"{share: 50, sahre: 1}":                `auto_revert.share is "50", want a share from 1% to 99%, such as 50%; line 4: auto_revert.sahre is no setting`,
+		"{share: 50, sahre: 1}":                `auto_revert.share is "50", want a share from 1% to 99%, such as 50%`,
 		"{sahre: 50%}":                         `auto_revert.sahre is no setting`,
 		"{for: 1m}":                            `auto_revert.share is "", want a share such as 50%`,
 		"{share: 50%, for: 1ms}":               `auto_revert.for is "1ms", want 500ms to 1h0m0s`,

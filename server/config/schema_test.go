@@ -398,7 +398,7 @@ func TestSchemaAgreesWithRead(t *testing.T) {
 		{fine + "clients: {max_connections: 0, patience: 30s}\n", true},
 		{fine + "clients: {patience: slow}\n", false},
 	} {
-		conf, err := parse("headgate.yaml", []byte(c.text))
+		conf, _, err := parse("headgate.yaml", []byte(c.text))
 		if err == nil {
 			err = conf.Complete()
 		}
@@ -415,7 +415,7 @@ func TestSchemaAgreesWithRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parse("defaults.yaml", defaults); err != nil {
+	if _, _, err := parse("defaults.yaml", defaults); err != nil {
 		t.Error(err)
 	}
 	if err := s.VisitJSON(read(t, string(defaults))); err != nil {

@@ -26,8 +26,9 @@ import (
 
 // Options are what a look at a configuration may do and know besides.
 type Options struct {
-	Fetch bool      // fetch the keys of tokens.jwks_url
-	Now   time.Time // zero: the present
+	From  *config.Source // the file of the configuration, if there is one
+	Fetch bool           // fetch the keys of tokens.jwks_url
+	Now   time.Time      // zero: the present
 
 	Runtime string // the release of Go; empty: the one this program is built with
 }
@@ -41,7 +42,7 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	if err := c.Complete(); err != nil {
+	if err := o.From.Complete(&c); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			r.add(Finding{Setting: "configuration", Level: Failure, Wrong: line})
 		}

@@ -46,11 +46,11 @@ the gateway from starting safely.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := from.read(cmd)
-			if err != nil {
-				return err
-			}
 			if strings.Contains(kind, "://") { // as serve has it
 				c.Upstream, kind = kind, ""
+			}
+			if err != nil && (kind != "" || from.from == nil) { // else it is a finding, beside others
+				return err
 			}
 			var r doctor.Report
 			if kind != "" && fetch {
@@ -58,7 +58,7 @@ the gateway from starting safely.`,
 					"--fetch is for the configuration, and --upstream compares with a server: want one of both")
 			}
 			if kind == "" {
-				r = doctor.Configuration(cmd.Context(), c, doctor.Options{Fetch: fetch})
+				r = doctor.Configuration(cmd.Context(), c, doctor.Options{From: from.from, Fetch: fetch})
 				if c.Endpoint.Server != "" {
 					more, err := compareUpstream(c.Endpoint.Server, c)
 					if err == nil { // else it is a finding of Configuration

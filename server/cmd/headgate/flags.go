@@ -1,7 +1,8 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,6 +16,7 @@ type configFlags struct {
 	file  string
 	given config.Config
 	apply map[string]func(to, from *config.Config)
+	from  *config.Source // the file, once it was read
 
 	through throughFlags // of commands that a gateway may do too
 }
@@ -117,48 +119,53 @@ func (f *configFlags) add(flags *pflag.FlagSet, name string) {
 	}
 }
 
+// settingsOf are the settings of flags that have other names.
+var settingsOf = map[string]string{
+	"decisions": "decisions.listen", "decisions-grpc": "decisions.grpc", "decisions-resp": "decisions.resp",
+	"decisions-spoe": "decisions.spoe", "trusted-proxy": "trusted_proxies",
+	"max-connections":             "clients.max_connections",
+	"max-connections-per-address": "clients.max_connections_per_address",
+}
+
 // read returns the defaults, the file's settings over them, and the flags over
-// both, unchecked.
-func (f *configFlags) read(cmd *cobra.Command) (config.Config, error) {
-	c := config.Default()
+// both, unchecked. With an error it has those that could be read.
+func (f *configFlags) read(cmd *cobra.Command) (c config.Config, err error) {
+	c, f.from = config.Default(), nil
 	if f.file != "" {
-		var err error
-		if c, err = config.Read(f.file); err != nil {
-			return c, usageError{err}
+		if c, f.from, err = config.Open(f.file); err != nil {
+			err = usageError{err}
 		}
 	}
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		if apply, ok := f.apply[flag.Name]; ok {
 			apply(&c, &f.given)
+			f.from.Given(cmp.Or(settingsOf[flag.Name], strings.ReplaceAll(flag.Name, "-", "_")))
 		}
 	})
-	return c, nil
+	return c, err
 }
 
-// complete returns the whole configuration, checked. A fault is one of usage,
-// whether it came by file or by flag.
-func (f *configFlags) complete(cmd *cobra.Command) (config.Config, error) {
+// complete returns the whole configuration, changed and then checked. A fault is one of usage,
+// whether it came by file or by flag; those of the file that could not be read are among them.
+func (f *configFlags) complete(cmd *cobra.Command, change ...func(*config.Config)) (config.Config, error) {
 	c, err := f.read(cmd)
-	if err != nil {
+	if err != nil && f.from == nil {
 		return c, err
 	}
-	if err := c.Complete(); err != nil {
-		return c, usageError{fmt.Errorf("%w", err)}
+	for _, one := range change {
+		one(&c)
+	}
+	if err := f.from.Complete(&c); err != nil {
+		return c, usageError{err}
 	}
 	return c, nil
 }
 
 // offline is complete for those who only look: nothing is passed on, so that no upstream is needed.
 func (f *configFlags) offline(cmd *cobra.Command) (config.Config, error) {
-	c, err := f.read(cmd)
-	if err != nil {
-		return c, err
-	}
-	if c.Upstream == "" && c.Gateway() {
-		c.Upstream = "http://127.0.0.1"
-	}
-	if err := c.Complete(); err != nil {
-		return c, usageError{err}
-	}
-	return c, nil
+	return f.complete(cmd, func(c *config.Config) {
+		if c.Upstream == "" && c.Gateway() {
+			c.Upstream = "http://127.0.0.1"
+		}
+	})
 }

@@ -36,21 +36,15 @@ when its files change, without a restart.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd, from.file, func() (config.Config, error) {
-				c, err := from.read(cmd)
-				if err != nil {
-					return c, err
-				}
-				c.Listen, c.Decisions.Admission.Enabled = config.NoGateway, true
-				if c.Decisions.Listen == "" {
-					c.Decisions.Listen = "0.0.0.0:8443"
-				}
-				if cmd.Flags().Changed("tls-cert") || cmd.Flags().Changed("tls-key") {
-					c.Decisions.TLS.CertFile, c.Decisions.TLS.KeyFile = cert, key
-				}
-				if err := c.Complete(); err != nil {
-					return c, usageError{err}
-				}
-				return c, nil
+				return from.complete(cmd, func(c *config.Config) {
+					c.Listen, c.Decisions.Admission.Enabled = config.NoGateway, true
+					if c.Decisions.Listen == "" {
+						c.Decisions.Listen = "0.0.0.0:8443"
+					}
+					if cmd.Flags().Changed("tls-cert") || cmd.Flags().Changed("tls-key") {
+						c.Decisions.TLS.CertFile, c.Decisions.TLS.KeyFile = cert, key
+					}
+				})
 			})
 		},
 	}
