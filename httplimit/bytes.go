@@ -130,12 +130,17 @@ func plus(a, b int64) int64 {
 // upload is the body of a request whose bytes count.
 type upload struct {
 	io.ReadCloser
-	tab *tab
+	tab   *tab
+	spent bool
 }
 
 func (b *upload) Read(p []byte) (int, error) {
+	if b.spent { // there may be enough for a smaller piece, but one before it is missing
+		return 0, errSpent
+	}
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 && !b.tab.read(n) {
+		b.spent = true
 		return 0, errSpent
 	}
 	return n, err

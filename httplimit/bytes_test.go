@@ -237,6 +237,23 @@ func TestBodiesEndWithTheirBudget(t *testing.T) {
 	}
 }
 
+// A body that ended with its budget stays ended: who reads on gets no later piece of it, however small, and the answer
+// is the refusal.
+func TestABodyThatEndedStaysEnded(t *testing.T) {
+	var later int
+	s := serveBytes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = r.Body.Read(make([]byte, 50))
+		later, _ = io.ReadFull(r.Body, make([]byte, 5))
+		http.Error(w, "half a body", http.StatusBadRequest)
+	}), 10, httplimit.Bytes{}, true)
+	status, _, _, err := s.send("POST", "", unsaid(100))
+	<-s.ended
+	if left := s.left(t, "POST"); status != 429 || later != 0 || left < 9 {
+		t.Errorf("%d, %v, %d bytes behind the end, %d of 10 tokens are left; want 429, 0, at least 9", status, err, later,
+			left)
+	}
+}
+
 // What passes where nothing is cut is owed.
 func TestBytesThatPassAreOwed(t *testing.T) {
 	s := serveBytes(t, new(files), 10_000, httplimit.Bytes{}, false)

@@ -175,7 +175,7 @@ func (m *meter) watch(r *http.Request) {
 	}
 	r.Body = &watched{r.Body, &m.broken}
 	if m.tab != nil && m.tab.bytes != nil {
-		r.Body = &upload{r.Body, m.tab}
+		r.Body = &upload{ReadCloser: r.Body, tab: m.tab}
 	}
 }
 
