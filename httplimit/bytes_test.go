@@ -249,7 +249,7 @@ func TestABodyThatEndedStaysEnded(t *testing.T) {
 	status, _, _, err := s.send("POST", "", unsaid(100))
 	<-s.ended
 	if left := s.left(t, "POST"); status != 429 || later != 0 || left < 9 {
-		t.Errorf("%d, %v, %d bytes behind the end, %d of 10 tokens are left; want 429, 0, at least 9", status, err, later,
+		t.Errorf("%d, %v, %d bytes behind the end, %d of 10 tokens left; want 429, 0, at least 9", status, err, later,
 			left)
 	}
 }
