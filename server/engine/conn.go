@@ -200,7 +200,12 @@ func (c *conn) readHead() verdict {
 			}
 			v := c.head.read(c.buf[c.r:c.w])
 			if v != incomplete {
-				if !c.leavePhase() {
+				next := nothing // nobody reads on behalf of net/http
+				if v == plain {
+					next = serving
+					c.owes.Store(c.head.length > 0) // before whoever looks may read on behalf of the request
+				}
+				if !c.leavePhase(next) {
 					return incomplete
 				}
 				c.state(http.StateActive)
@@ -219,7 +224,7 @@ func (c *conn) readHead() verdict {
 			return later
 		case c.w > 0 && !asked && c.wakes(err, drowsy): // it holds a part of a head, and is not asked again
 			asked = true
-		case err == io.EOF && c.w >= c.least && c.leavePhase():
+		case err == io.EOF && c.w >= c.least && c.leavePhase(nothing):
 			return other // for an answer that says so
 		default:
 			return incomplete
@@ -244,9 +249,9 @@ func (c *conn) enter(kind int64) {
 	}
 }
 
-// leavePhase ends a wait, and reports false if it was found too long.
-func (c *conn) leavePhase() bool {
-	was := c.phase.Swap(c.server.tick.Load()<<tickBits | serving)
+// leavePhase ends a wait for what comes next, and reports false if it was found too long.
+func (c *conn) leavePhase(next int64) bool {
+	was := c.phase.Swap(c.server.tick.Load()<<tickBits | next)
 	return was&kinds != overdue
 }
 
@@ -393,6 +398,8 @@ func (c *conn) serveOne() (more bool) {
 	h := &c.head
 	if h.target != c.target || c.target == "" {
 		if !readTarget(&c.parsed, h.target) {
+			c.watch.end(c) // what it has read is net/http's
+			c.owes.Store(false)
 			c.handOver()
 			return false
 		}
@@ -413,7 +420,6 @@ func (c *conn) serveOne() (more bool) {
 	if h.length > 0 {
 		b = &body{c: c, left: h.length}
 		r.Body = b
-		c.owes.Store(true)
 	}
 	a := &c.answer
 	a.begin(c, r.Method == http.MethodHead, h.closes)

@@ -189,9 +189,21 @@ func inMemory(t *testing.T, h http.Handler) (plain, fast *oracle) {
 	s := quiet(h)
 	e := New(quiet(h))
 	go func() { _ = s.Serve(plain.listener) }()
-	go func() { _ = e.Serve(fast.listener) }()
+	// Without those who look by the clock: to them, that these clients have sent all they will is that they have left,
+	// and who is answered late would not be answered.
+	go func() { _ = e.http.Serve(&e.others) }()
+	go func() {
+		for {
+			c, err := fast.listener.Accept()
+			if err != nil {
+				return
+			}
+			go e.serve(c)
+		}
+	}()
 	t.Cleanup(func() {
 		_ = s.Close()
+		_ = fast.listener.Close()
 		_ = e.Close()
 	})
 	return plain, fast
@@ -421,13 +433,14 @@ func TestWaitsEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		send       string
 		head, idle time.Duration
-		atLeast    int64 // looks
+		atLeast    int64   // looks
+		waits      []int64 // for one of these
 	}{
-		"head":         {send: "GET / HTTP/1.1\r\nHost:", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
-		"nothing":      {send: "", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
-		"idle":         {send: small, head: time.Hour, idle: 3 * time.Second, atLeast: 6},
-		"second head":  {send: small + "GET /", head: 2 * time.Second, idle: time.Hour, atLeast: 4},
-		"no idle time": {send: small + "GET /", head: 2 * time.Second, atLeast: 4},
+		"head":         {"GET / HTTP/1.1\r\nHost:", 2 * time.Second, time.Hour, 4, []int64{forHead}},
+		"nothing":      {"", 2 * time.Second, time.Hour, 4, []int64{forHead}},
+		"idle":         {small, time.Hour, 3 * time.Second, 6, []int64{forNext, drowsy, resting}},
+		"second head":  {small + "GET /", 2 * time.Second, time.Hour, 4, []int64{forHead}},
+		"no idle time": {small + "GET /", 2 * time.Second, 0, 4, []int64{forHead}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := quiet(http.HandlerFunc(various))
@@ -440,16 +453,15 @@ func TestWaitsEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantPhase(e, map[bool]int64{true: forNext, false: forHead}[name == "idle"])
-			looks := int64(0)
-			for len(phases(e)) > 0 && looks < 100 {
-				e.look()
-				looks++
-				if p := phases(e); len(p) == 1 && p[0] == overdue {
+			since := begun(e, test.waits...)
+			for range 100 {
+				if p := phases(e); len(p) == 0 || p[0]&kinds == overdue {
 					break
 				}
+				e.look()
 			}
-			if looks < test.atLeast {
+			// Who looks by the clock has perhaps looked as well.
+			if looks := e.tick.Load() - since; looks < test.atLeast {
 				t.Errorf("cut after %d looks, want %d at least", looks, test.atLeast)
 			}
 			_, _ = io.ReadAll(c) // it ends, somehow
@@ -457,21 +469,21 @@ func TestWaitsEnd(t *testing.T) {
 	}
 }
 
-// phases are what the connections wait for.
+// phases are what the connections wait for, and since when.
 func phases(e *Server) (all []int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.conns {
-		all = append(all, c.phase.Load()&(1<<tickBits-1))
+		all = append(all, c.phase.Load())
 	}
 	return all
 }
 
-// wantPhase waits until the one connection waits for something.
-func wantPhase(e *Server, phase int64) {
+// begun waits until the one connection waits for one of these, and returns the tick at which that began.
+func begun(e *Server, waits ...int64) int64 {
 	for {
-		if p := phases(e); len(p) == 1 && p[0] == phase {
-			return
+		if p := phases(e); len(p) == 1 && slices.Contains(waits, p[0]&kinds) {
+			return p[0] >> tickBits
 		}
 		time.Sleep(time.Millisecond)
 	}
