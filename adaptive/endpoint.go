@@ -118,11 +118,12 @@ func newEndpoint(name string, s Settings, now int64, in *Table) *Endpoint {
 	return e
 }
 
-// use takes other settings over. What is known stays.
+// use takes other settings over. What is known stays. The way back to 1 begins anew: it was one from below the floor,
+// perhaps, and by windows of another length.
 func (e *Endpoint) use(s Settings, now int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.s = s
+	e.s, e.silent = s, 0
 	e.setLocked(now, now, max(e.m, s.Floor), max(e.atOnce, s.leastAtOnce()))
 	e.beginLocked(now)
 }

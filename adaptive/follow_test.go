@@ -1,10 +1,12 @@
 package adaptive_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/internal/race"
 )
 
 // TestWhoFollowsLowersTheSame: a table that follows another one's changes lowers rates as that one does, at any time,
@@ -74,5 +76,96 @@ func TestWhoFollowsLowersTheSame(t *testing.T) {
 	leads.Lowered(now + int64(6*time.Second))
 	if l := follower.Named(at).Lowered(now); l.Own != nil || l.Shared != nil {
 		t.Errorf("%v is lowered by requests to one that has left", l)
+	}
+}
+
+// TestSettingsChangeAtAnyTime: whatever comes together, answers, silence, what others say, clocks that step and settings
+// that change, each part is the floor that is asked for or more, and falls for what is seen alone; limits on how many
+// are under way are whole where they do not follow; and decisions go by what the status says, as do those of a table
+// that follows.
+func TestSettingsChangeAtAnyTime(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(race.Fewer(200)) {
+		rng := rand.New(rand.NewPCG(seed, 24))
+		var follower adaptive.Table
+		leader := adaptive.Table{Changed: follower.Follow}
+		now, s := int64(time.Hour), adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 10, AtOnce: true}
+		leader.Use(map[string]adaptive.Settings{name: s}, now)
+		leads := leader.Named(name)
+		busy, took := true, time.Duration(0)
+		before := leads.Status(now)
+		judged := func(of *adaptive.Status) (n uint64) {
+			for _, windows := range of.Windows[adaptive.Held:] {
+				n += windows
+			}
+			return n
+		}
+		for step := range 200 {
+			switch n := rng.IntN(20); n {
+			case 0:
+				s.Floor, s.AtOnce = 1+rng.IntN(adaptive.Whole), rng.IntN(2) == 0
+				if rng.IntN(3) == 0 {
+					s.SLO = time.Duration(1+rng.IntN(3000)) * time.Millisecond
+				}
+				leader.Use(map[string]adaptive.Settings{name: s}, now)
+			case 1:
+				var others [][]byte
+				for range rng.IntN(3) {
+					others = append(others, at(t, 1+rng.IntN(adaptive.Whole)))
+				}
+				leader.Hear(now, others)
+			case 2, 3:
+				busy, took = rng.IntN(2) == 0, time.Duration(rng.IntN(3))*s.SLO/2
+			case 4:
+				now += rng.Int64N(int64(time.Minute))
+			case 5:
+				now -= rng.Int64N(int64(5 * time.Second))
+			}
+			if busy {
+				for caller := range uint64(60) {
+					leads.Sent(now, caller)
+					leads.Answered(now, caller, took, false)
+				}
+				leads.Refused(true, true)
+			}
+			now += int64(max(time.Second, 2*s.SLO))
+			is, lowered := leads.Status(now), leads.Lowered(now)
+			least := s.Floor
+			if !s.AtOnce {
+				least = adaptive.Whole
+			}
+			if is.Multiplier < s.Floor || is.Multiplier > adaptive.Whole || is.Agreed < s.Floor ||
+				is.Agreed > adaptive.Whole || is.AtOnce < least || is.AtOnce > adaptive.Whole {
+				t.Fatalf("seed %d, step %d: %d, %d agreed, %d at once, with %+v", seed, step, is.Multiplier, is.Agreed,
+					is.AtOnce, s)
+			}
+			if judged(&is) == judged(&before) &&
+				(is.Multiplier < before.Multiplier || is.AtOnce < before.AtOnce) {
+				t.Fatalf("seed %d, step %d: from %d and %d to %d and %d, for nothing that was seen", seed, step,
+					before.Multiplier, before.AtOnce, is.Multiplier, is.AtOnce)
+			}
+			before = is
+			if lowered.Own.Part() != is.Multiplier || lowered.Shared.Part() != is.Agreed ||
+				lowered.AtOnce.Part() != is.AtOnce {
+				t.Fatalf("seed %d, step %d: lowered to %d, %d and %d, and the status says %+v", seed, step,
+					lowered.Own.Part(), lowered.Shared.Part(), lowered.AtOnce.Part(), is)
+			}
+			if one := follower.Named(name); one != nil {
+				follows := one.Lowered(now)
+				if follows.Own.Part() != is.Multiplier || follows.Shared.Part() != is.Agreed ||
+					follows.AtOnce.Part() != is.AtOnce {
+					t.Fatalf("seed %d, step %d: who follows lowers to %d, %d and %d, not to %+v", seed, step,
+						follows.Own.Part(), follows.Shared.Part(), follows.AtOnce.Part(), is)
+				}
+			}
+			for what, part := range map[string]int{"rates": is.Multiplier, "at once": is.AtOnce} {
+				if part < adaptive.Whole {
+					seen[what]++
+				}
+			}
+		}
+	}
+	if !race.Enabled && (seen["rates"] < 1000 || seen["at once"] < 1000) {
+		t.Errorf("lowered %v times: that shows little", seen)
 	}
 }
