@@ -393,9 +393,9 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 		m.countClass(d)
 	}
 	switch {
-	case ruled:
+	case ruled && (d.Allowed || d.ByLimit()): // and not by a bad credential, once the rules had let it pass
 		m.countRuled(d, binding)
-	case d.Reason == headgate.Exempt:
+	case d.Reason == headgate.Exempt && d.Allowed:
 		m.titled(exempt).allowed.Inc()
 	case d.Allowed:
 		m.rule(nil, 0).allowed.Inc()

@@ -1,0 +1,360 @@
+package daemon_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/config"
+)
+
+// tally counts things by their names, by several goroutines.
+type tally struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (a *tally) add(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seen == nil {
+		a.seen = map[string]int{}
+	}
+	a.seen[name]++
+}
+
+// counted reads a counter of the metrics by its labels, without those that are 0.
+func counted(t *testing.T, page, name string) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	for _, match := range regexp.MustCompile(`(?m)^headgate_`+name+`(?:\{(.*)\})? (\S+)$`).
+		FindAllStringSubmatch(page, -1) {
+		n, err := strconv.ParseFloat(match[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			all[match[1]] = int(n)
+		}
+	}
+	return all
+}
+
+// TestAllCountTheSame: whatever is asked for, under rules of all kinds and while settings change, the metrics, the
+// decision log, what callers used and what clients and the API saw agree on who was let in, who was not, and by which
+// rule.
+func TestAllCountTheSame(t *testing.T) {
+	for _, engine := range []string{"net/http", "fast"} {
+		t.Run(strings.ReplaceAll(engine, "/", "_"), func(t *testing.T) { allCountTheSame(t, engine) })
+	}
+}
+
+func allCountTheSame(t *testing.T, engine string) {
+	var arrived, answered, spent, told tally
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived.add(r.Header.Get("Caller"))
+		w.Header().Set("Api", "yes")
+		switch n := len(r.URL.RawQuery); {
+		case n%3 == 1:
+			w.WriteHeader(http.StatusNotFound)
+		case n%7 == 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		if strings.HasPrefix(r.URL.Path, "/v1/files/") {
+			_, _ = w.Write(make([]byte, 100*len(r.URL.RawQuery)))
+		}
+		_, _ = io.WriteString(w, "ok")
+	}))
+	t.Cleanup(api.Close)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	written := filepath.Join(dir, "decisions.log")
+	var notFound policy.Answers
+	if err := notFound.UnmarshalText([]byte("404")); err != nil {
+		t.Fatal(err)
+	}
+	rules := []policy.Rule{
+		{Endpoint: policy.Default, Limit: 30, Burst: 9, Name: "everybody"},
+		{Endpoint: policy.Default, Tier: "gold", Limit: 60, Burst: 12, Name: "gold"},
+		{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 200, Burst: 40, Name: "addresses",
+			Priority: "high:30,normal:20,low:10"},
+		{Endpoint: policy.All, Subject: policy.SubjectIP.Counting(policy.CountsUnderWay), Limit: 2, Name: "at once"},
+		{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: time.Hour, Mode: policy.Shadow, Name: "tried"},
+		{Endpoint: "GET /v1/carts/{id}", Limit: 20, Burst: 2, Name: "carts", Penalty: "3 in 1s for 1s with addresses"},
+		{Endpoint: "GET /v1/codes/{id}", Limit: 5, CountWhen: notFound, Name: "codes"},
+		{Endpoint: "GET /v1/queue", Limit: 50, Burst: 3, Algorithm: policy.LeakyBucket, Name: "queue"},
+		{Endpoint: "POST /v1/rpc", Limit: 30, Burst: 10, Name: "how many"},
+		{Endpoint: "POST /v1/graphql", Limit: 60, Burst: 60, Name: "operations"},
+		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Per: time.Hour, Burst: 3, Name: "reports"},
+		{Endpoint: "GET /v1/files/{id}", Limit: 1500, Per: time.Hour, Name: "files"},
+		{Endpoint: policy.All, Mode: policy.Block},
+		{Endpoint: policy.All, Mode: policy.Allow},
+		{Endpoint: policy.Default, Tier: "suspect", Limit: 10, Burst: 5, Name: "suspects"},
+	}
+	agent := newSigningAgent(t)
+	for i, subject := range map[int]string{8: "requests:principal", 12: "ip:192.0.2.0/24", 13: "ip:203.0.113.0/24"} {
+		if err := rules[i].SetSubject(subject); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exp := time.Now().Unix() + 300
+	var page string
+	spending := map[string][2]int{}
+	t.Run("a gateway", func(t *testing.T) { // whose end writes the last lines
+		r := newReloading(t, rules, withSecret(t), withAgents(agent), func(c *config.Config) {
+			c.Engine, c.Upstream, c.TrustedProxies = engine, api.URL, []string{"127.0.0.1"}
+			c.DecisionLog.File, c.DecisionLog.PerSecond, c.DecisionLog.AdmittedOneIn = written, 100_000, 1
+			c.Headers.Rules, c.BadCredentials = "binding", "reject"
+			c.MaxWait = 100 * time.Millisecond
+			c.Costs = map[string]int64{"POST /v1/rpc": 2}
+			c.Batches = []config.Batch{{Endpoint: "POST /v1/rpc"}}
+			c.Bytes = []config.ByteCount{{Endpoints: []string{"GET /v1/files/{id}"}, AtEnd: "cut"}}
+			c.MCP = []config.MCP{{Endpoint: "POST /v1/mcp"}}
+			c.GraphQL = []config.GraphQL{
+				{Endpoints: []string{"POST /v1/graphql"}, Schema: write("people.graphql", people), MaxCost: 40}}
+			c.Adaptive = []config.Adaptive{{Endpoints: []string{"GET /v1/items/{id}"}, SLO: time.Second, AtOnce: true}}
+			c.Priority = config.Priority{Tiers: map[string]string{"gold": "high"}}
+			c.Anomalies.Window = 24 * time.Hour
+			c.Anomalies.Tiers = []config.ScoreTier{{Score: 60, Tier: "suspect", Addresses: true}}
+			c.SignedAgents.Tier = "gold"
+			c.Routes = []string{write("routes.txt", "GET /v1/items/{id}\nGET /v1/carts/{id}\nGET /v1/codes/{id}\n"+
+				"GET /v1/queue\nGET /v1/files/{id}\nPOST /v1/rpc\nPOST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n")}
+		})
+		ask := func(rng *rand.Rand, caller, address string, header ...string) {
+			targets := []string{"/v1/items/7", "/v1/carts/8", "/v1/codes/9", "/v1/queue", "/v1/rpc", "/v1/mcp", "/v1/files/3",
+				"/v1/graphql", "/v1/nothing", "/v1/items/%2e%2e/x"}
+			target := targets[rng.IntN(len(targets))]
+			method, text := "GET", ""
+			switch target {
+			case "/v1/rpc":
+				text = []string{"[" + strings.Repeat("{},", rng.IntN(12)) + "{}]", "[{},"}[rng.IntN(8)/7]
+			case "/v1/graphql":
+				one := fmt.Sprintf(`{"query":"{people(first:%d){name}}"}`, 1+rng.IntN(44))
+				text = []string{one, "[" + one + ", " + one + "]"}[rng.IntN(2)]
+			case "/v1/mcp":
+				tools := [...]string{"report", "search"}
+				text = `{"id":1,"method":"tools/call","params":{"name":"` + tools[rng.IntN(2)] + `"}}`
+			default:
+				target += "?" + strings.Repeat("x", rng.IntN(20))
+			}
+			if text != "" || rng.IntN(20) == 0 {
+				method = "POST"
+			}
+			request, err := http.NewRequest(method, r.gate+target, strings.NewReader(text))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			request.Header.Set("Content-Type", "application/json")
+			request.Header.Set("X-Forwarded-For", address)
+			request.Header.Set("Caller", caller)
+			for i := 0; i < len(header); i += 2 {
+				request.Header.Set(header[i], header[i+1])
+			}
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			body, _ := io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
+			what := fmt.Sprint(answer.StatusCode)
+			switch {
+			case answer.Header.Get("Api") != "":
+				what = "passed"
+			case what == "429":
+				what = "limited"
+			case what == "200" && strings.Contains(string(body), `"jsonrpc":"2.0"`):
+				what = "limited"
+			}
+			answered.add(what)
+			spent.add(caller + " " + what)
+			if !strings.HasPrefix(target, "/v1/files/") { // whose answers may be refused once they begin
+				rule := ""
+				if _, after, ok := strings.Cut(answer.Header.Get("RateLimit"), `"`); ok {
+					rule, _, _ = strings.Cut(after, `"`)
+				}
+				told.add(what + " by " + rule)
+			}
+		}
+		var callers, background sync.WaitGroup
+		asked := make(chan struct{})
+		background.Go(func() {
+			for i := 0; ; i++ {
+				for range 60 {
+					if _, ok := <-asked; !ok {
+						return
+					}
+				}
+				r.edit(func(c *config.Config) {
+					c.BadCredentials = []string{"ignore", "reject", "reject"}[i%3]
+					c.Adaptive[0].AtOnce = i%3 == 0
+					c.Priority.Endpoints = map[string]string{"GET /v1/items/{id}": []string{"low", "high"}[i/2%2]}
+				})
+				if status, body := call(t, "POST", r.admin+"/v1/reload", ""); status != 200 {
+					t.Errorf("reload: %d %s", status, body)
+				}
+				if status, body := call(t, "PUT", r.admin+"/v1/policies", fmt.Sprintf(
+					`{"endpoint":"GET /v1/items/{id}","limit":%d,"per":"1h","mode":%q,"name":"tried"}`, 1+i%3,
+					[]string{"shadow", "enforce"}[i/2%2]), "Content-Type", asJSON); status != 200 {
+					t.Errorf("a change: %d %s", status, body)
+				}
+			}
+		})
+		for n := range 8 {
+			callers.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(n), 30))
+				token := signed(tokenSecret, `{"iss":"me","aud":"api","sub":"s%d","exp":%d%s}`, n, exp,
+					[]string{"", `,"plan":"gold"`}[n%2])
+				for range 40 {
+					asked <- struct{}{}
+					address := fmt.Sprintf("198.51.100.%d", n/2)
+					switch {
+					case n == 0 && rng.IntN(4) == 0:
+						ask(rng, "", "192.0.2.1")
+					case n == 1 && rng.IntN(4) == 0:
+						ask(rng, "", "203.0.113.1")
+					case n < 3:
+						ask(rng, "", address)
+					case n == 3:
+						ask(rng, "agent", address, agent.once()...)
+					case rng.IntN(5) == 0:
+						ask(rng, "", address, "Authorization", "Bearer "+token[:len(token)-4]+"AAAA")
+					default:
+						ask(rng, fmt.Sprint("s", n), address, "Authorization", "Bearer "+token)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		close(asked)
+		background.Wait()
+		_, page = call(t, "GET", r.admin+"/metrics", "")
+		all, _ := used(t, r.admin)
+		for _, row := range all.Rows {
+			spending[strings.Replace(row.ID, agent.name, "agent", 1)] = [2]int{int(row.Admitted), int(row.Denied)}
+		}
+	})
+
+	sum := func(of map[string]int) (n int) {
+		for _, one := range of {
+			n += one
+		}
+		return n
+	}
+	byMetrics := map[string]map[string]int{}
+	for _, name := range []string{"allowed_total", "denied_total", "shadow_denied_total", "class_requests_total"} {
+		byMetrics[name] = counted(t, page, name)
+	}
+	byLog, byRule := readCounted(t, written)
+	for name, want := range byMetrics {
+		if got := byLog[name]; !maps.Equal(got, want) {
+			t.Errorf("%s: by the log %v, by the metrics %v", name, got, want)
+		}
+	}
+	maps.DeleteFunc(told.seen, func(what string, _ int) bool {
+		return !strings.HasPrefix(what, "passed") && !strings.HasPrefix(what, "limited")
+	})
+	if !maps.Equal(byRule, told.seen) {
+		t.Errorf("by the log %v, and clients were told %v", byRule, told.seen)
+	}
+	ended := counted(t, page, "bodies_ended_total")[""]
+	allowed, denied := sum(byMetrics["allowed_total"]), sum(byMetrics["denied_total"])
+	if n := sum(arrived.seen); n != allowed || n != answered.seen["passed"]+ended {
+		t.Errorf("%d requests arrived, %d are counted, %d passed and of %d the answer was refused", n, allowed,
+			answered.seen["passed"], ended)
+	}
+	faults := counted(t, page, "calls_total")
+	delete(faults, `fault="none"`)
+	if n := sum(answered.seen) - answered.seen["passed"]; n != denied+ended+sum(faults) {
+		t.Errorf("clients were refused %d times, %d are counted, %d of answers and %v of bodies", n, denied, ended, faults)
+	}
+	for who, one := range spending {
+		passed, limited := spent.seen[who+" passed"], spent.seen[who+" limited"]
+		if passed+limited != one[0]+one[1] || one[0] != arrived.seen[who] {
+			t.Errorf("%s: %d passed, %d were limited, and %v are counted", who, passed, limited, one)
+		}
+	}
+	if len(spending) != 5 || len(byMetrics["shadow_denied_total"]) == 0 || ended == 0 ||
+		byMetrics["denied_total"][`reason="bad_credential",rule=""`] == 0 || len(byMetrics["class_requests_total"]) < 3 {
+		t.Errorf("%v, %v and %d ended: that shows little", byMetrics, spending, ended)
+	}
+}
+
+// readCounted counts the lines of a decision log as the metrics do, and those of requests that are known to pass or not
+// by their heads by what their clients are told.
+func readCounted(t *testing.T, name string) (byMetric map[string]map[string]int, told map[string]int) {
+	t.Helper()
+	log, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	byMetric, told = map[string]map[string]int{}, map[string]int{}
+	add := func(name, format string, args ...any) {
+		if byMetric[name] == nil {
+			byMetric[name] = map[string]int{}
+		}
+		byMetric[name][fmt.Sprintf(format, args...)]++
+	}
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		var e struct {
+			Decision, Reason, Rule, Endpoint, Class string
+			Requests                                *int64
+			Shadow                                  []string `json:"shadow_denied"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Decision == "" || e.Requests != nil && *e.Requests == 0 {
+			continue // it is about one that was decided before
+		}
+		for _, rule := range e.Shadow {
+			add("shadow_denied_total", "rule=%q", rule)
+		}
+		limited := slices.Contains([]string{"over_limit", "cost_above_burst", "in_penalty"}, e.Reason)
+		what := "passed"
+		switch {
+		case e.Reason == "exempt":
+			add("allowed_total", `rule="(exempt)"`)
+			e.Rule = ""
+		case e.Decision == "allowed":
+			add("allowed_total", "rule=%q", e.Rule)
+		case limited:
+			add("denied_total", "reason=%q,rule=%q", e.Reason, e.Rule)
+			what = "limited"
+		default:
+			add("denied_total", `reason=%q,rule=""`, e.Reason)
+			what = ""
+		}
+		if e.Class != "" && e.Rule != "" {
+			add("class_requests_total", "class=%q,result=%q", e.Class, e.Decision)
+		}
+		if what != "" && e.Endpoint != "GET /v1/files/{id}" {
+			told[what+" by "+e.Rule]++
+		}
+	}
+	return byMetric, told
+}
