@@ -79,10 +79,10 @@ func TestWhoFollowsLowersTheSame(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeAtAnyTime: whatever comes together, answers, silence, what others say, clocks that step and settings
-// that change, each part is the floor that is asked for or more, and falls for what is seen alone; limits on how many
-// are under way are whole where they do not follow; and decisions go by what the status says, as do those of a table
-// that follows.
+// TestSettingsChangeAtAnyTime: whatever comes together, answers, silence, what others say, clocks that step
+// and settings that change, each part is the floor that is asked for or more, and falls for what is seen
+// alone; limits on how many are under way are whole where they do not follow; and decisions go by what the
+// status says, as do those of a table that follows.
 func TestSettingsChangeAtAnyTime(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(race.Fewer(200)) {

@@ -140,11 +140,12 @@ func allCountTheSame(t *testing.T, engine string) {
 			c.Anomalies.Tiers = []config.ScoreTier{{Score: 60, Tier: "suspect", Addresses: true}}
 			c.SignedAgents.Tier = "gold"
 			c.Routes = []string{write("routes.txt", "GET /v1/items/{id}\nGET /v1/carts/{id}\nGET /v1/codes/{id}\n"+
-				"GET /v1/queue\nGET /v1/files/{id}\nPOST /v1/rpc\nPOST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n")}
+				"GET /v1/queue\nGET /v1/files/{id}\nPOST /v1/rpc\n"+
+				"POST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n")}
 		})
 		ask := func(rng *rand.Rand, caller, address string, header ...string) {
-			targets := []string{"/v1/items/7", "/v1/carts/8", "/v1/codes/9", "/v1/queue", "/v1/rpc", "/v1/mcp", "/v1/files/3",
-				"/v1/graphql", "/v1/nothing", "/v1/items/%2e%2e/x"}
+			targets := []string{"/v1/items/7", "/v1/carts/8", "/v1/codes/9", "/v1/queue", "/v1/rpc", "/v1/mcp",
+				"/v1/files/3", "/v1/graphql", "/v1/nothing", "/v1/items/%2e%2e/x"}
 			target := targets[rng.IntN(len(targets))]
 			method, text := "GET", ""
 			switch target {
@@ -289,7 +290,8 @@ func allCountTheSame(t *testing.T, engine string) {
 	faults := counted(t, page, "calls_total")
 	delete(faults, `fault="none"`)
 	if n := sum(answered.seen) - answered.seen["passed"]; n != denied+ended+sum(faults) {
-		t.Errorf("clients were refused %d times, %d are counted, %d of answers and %v of bodies", n, denied, ended, faults)
+		t.Errorf("clients were refused %d times, and %d are counted, %d of answers and %v of bodies", n, denied,
+			ended, faults)
 	}
 	for who, one := range spending {
 		passed, limited := spent.seen[who+" passed"], spent.seen[who+" limited"]
@@ -297,8 +299,9 @@ func allCountTheSame(t *testing.T, engine string) {
 			t.Errorf("%s: %d passed, %d were limited, and %v are counted", who, passed, limited, one)
 		}
 	}
-	if len(spending) != 5 || len(byMetrics["shadow_denied_total"]) == 0 || ended == 0 ||
-		byMetrics["denied_total"][`reason="bad_credential",rule=""`] == 0 || len(byMetrics["class_requests_total"]) < 3 {
+	bad := byMetrics["denied_total"][`reason="bad_credential",rule=""`]
+	if len(spending) != 5 || len(byMetrics["shadow_denied_total"]) == 0 || ended == 0 || bad == 0 ||
+		len(byMetrics["class_requests_total"]) < 3 {
 		t.Errorf("%v, %v and %d ended: that shows little", byMetrics, spending, ended)
 	}
 }
