@@ -417,6 +417,12 @@ func TestRunFindsBatches(t *testing.T) {
 		p.Limit = attack.Limit{Requests: 100, Per: time.Second, Burst: 10}
 		l.limit = p.Limit
 		found, err := attack.Run(t.Context(), site, p, func(attack.Finding) {})
+		for range 50 { // a machine may be too busy to ask for more than the limit
+			if err != nil || verdictOf(found, "batches") != attack.Inconclusive {
+				break
+			}
+			found, err = attack.Run(t.Context(), site, p, func(attack.Finding) {})
+		}
 		if err != nil || verdictOf(found, "batches") != c.want {
 			t.Errorf("a limiter that counts %s: %+v, %v, want %s", name, found, err, c.want)
 		}
