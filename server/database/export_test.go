@@ -84,6 +84,9 @@ func (s *Store) NumberAmid(ctx context.Context, between func()) error {
 	return s.writeUnwritten(ctx, found)
 }
 
+// AwaitLater waits until nothing goes on that nobody waits for.
+func (s *Store) AwaitLater() { s.later.ended.Wait() }
+
 // NumberedSoon is how many changes by SQL a load gives their number.
 const NumberedSoon = numberedSoon
 

@@ -43,10 +43,10 @@ func openAt(t testing.TB, path string) *database.Store {
 }
 
 // shell opens the file the way another program does: no pragmas, no checks of
-// ours.
+// ours. It waits for long: who waits for a lock of SQLite stands in no queue.
 func shell(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}
