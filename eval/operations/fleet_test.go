@@ -177,9 +177,12 @@ func TestFleet(t *testing.T) {
 	expectMaxLag(t, dsn, "0s", 1, "2 of 3 replicas lag by more than 0s: costly (error, ")
 	expectMaxLag(t, dsn, "1h", 0, "")
 	var seen fleet.Report
-	if err := json.Unmarshal([]byte(harness.Get(t, first.Admin+"/v1/fleet")), &seen); err != nil ||
-		seen.Count[fleet.Failed] != 1 || len(seen.Replicas) != 3 {
-		t.Errorf("GET /v1/fleet = %+v, %v, want three replicas and one error", seen, err)
+	if !harness.Eventually(soon, func() bool { // a replica on a busy machine may seem silent for a moment
+		seen = fleet.Report{}
+		err := json.Unmarshal([]byte(harness.Get(t, first.Admin+"/v1/fleet")), &seen)
+		return err == nil && seen.Count[fleet.Failed] == 1 && len(seen.Replicas) == 3
+	}) {
+		t.Errorf("GET /v1/fleet = %+v, want three replicas and one error", seen)
 	}
 
 	if err := frozen.Thaw(); err != nil {
