@@ -402,6 +402,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.adminTokens.run(background) })
 	refreshing.Go(func() { d.side.Run(background) })
 	refreshing.Go(func() { d.watchFiles(background) })
+	refreshing.Go(func() { d.tryUpstream(background) })
 	refreshing.Go(func() { d.holds.gate.Run(background) })
 	refreshing.Go(func() { d.holds.admin.Run(background) })
 	refreshing.Go(func() { d.holds.asked.Run(background) })

@@ -68,6 +68,7 @@ func Configuration(ctx context.Context, c config.Config, o Options) Report {
 	checkStore(ctx, &r, c)
 	checkTLS(&r, "tls", c.TLS, o.Now)
 	checkTLS(&r, "decisions.tls", c.Decisions.TLS.Files(), o.Now)
+	checkServers(ctx, &r, c)
 	checkDoors(&r, c)
 	checkEngine(&r, c)
 	checkClients(&r, c, hold.Divide(hold.Descriptors()))

@@ -43,7 +43,9 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	s := &site{t: t, dir: t.TempDir(), conf: config.Default()}
-	s.conf.Upstream, s.conf.Listen = "http://127.0.0.1:9000", "0.0.0.0:8080"
+	api := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(api.Close)
+	s.conf.Upstream, s.conf.Listen = api.URL, "0.0.0.0:8080"
 	s.conf.TrustedProxies = []string{"10.1.2.3"}
 	s.conf.DB = "sqlite:" + filepath.Join(s.dir, "headgate.db")
 	s.conf.Routes = []string{s.write("routes.txt", "POST /v1/login\nPOST /v1/orders\n")}
@@ -117,6 +119,26 @@ func TestSiteIsHealthy(t *testing.T) {
 			t.Errorf("%+v, want all in order: the tests below need it", f)
 		}
 	}
+}
+
+// Whether the API takes connections is tried, and one that does not keeps nobody from starting.
+func TestServersOfTheAPI(t *testing.T) {
+	s := newSite(t)
+	up := s.conf.Upstream
+	s.want(doctor.Options{}, "upstream", doctor.OK, up)
+	s.conf.Upstreams.Servers = []config.UpstreamServer{
+		{Address: strings.TrimPrefix(up, "http://"), Weight: 1}, {Address: "unix:" + s.dir + "/api.sock", Weight: 1},
+	}
+	s.want(doctor.Options{}, "upstream_servers", doctor.OK, strings.TrimPrefix(up, "http://"))
+	s.want(doctor.Options{}, "upstream_servers", doctor.Note,
+		s.dir+"/api.sock there is no such socket; it would get no requests until that changes the API started")
+	s.conf.Upstreams.Servers = nil
+	s.conf.Upstream = strings.Replace(up, "http:", "https:", 1)
+	s.want(doctor.Options{}, "upstream", doctor.Failure, "it does not speak TLS; the gateway would start, and answer")
+	s.conf.Upstreams.TLS.CAFile = filepath.Join(s.dir, "nothing.pem")
+	s.want(doctor.Options{}, "upstream_tls", doctor.Failure, "nothing.pem: no such file")
+	s.conf.Listen, s.conf.Upstreams.TLS.CAFile = config.NoGateway, ""
+	s.lacks("upstream") // nothing is passed on
 }
 
 // A database that has lost its rules is told from one that never had any, by the

@@ -28,8 +28,10 @@ func newDoctor() *cobra.Command {
 		Short:      "Check the configuration, also against the server behind",
 		Long: `Check the configuration as a whole, without changing anything: the settings, the
 endpoints, the database and its rules, who may read the secrets, how long the
-certificates are good, where the keys of tokens come from, and which proxies are
-believed. --fetch asks tokens.jwks_url for its keys too, for 10 seconds at most.
+certificates are good, where the keys of tokens come from, which proxies are
+believed, and whether the API takes connections, for 2 seconds at most; nothing
+is sent there. --fetch asks tokens.jwks_url for its keys too, for 10 seconds at
+most.
 
 With --upstream the settings of the canonical form are compared with how that
 kind of server reads targets:
