@@ -237,6 +237,10 @@ type Decision struct {
 	// knows it can settle it.
 	Reservation reservation.ID
 
+	// Waiting tells apart the requests that wait for their turn, at random: by it Options.Abandoned finds what
+	// Options.Observe was told. 0 for one that does not wait, and where nobody is told.
+	Waiting uint64
+
 	// Lost says that a bucket could not be asked and the request passed all the
 	// same, because its rule says so.
 	Lost bool

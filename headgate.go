@@ -79,6 +79,7 @@ type Limiter struct {
 	region  func(netip.Addr) string // nil if regions cannot be told apart
 	observe func(*Request, *Decision)
 	settled func(reservation.ID, int64, Answer)
+	left    func(*Request, *Decision, int64)        // nil: nobody is told of callers that leave
 	time    func(context.Context, *Request) *Stages // nil: no decision is timed
 
 	readIdentifier func(endpoint.ID, string) (string, bool, bool)
@@ -145,7 +146,7 @@ func New(o Options) (*Limiter, error) {
 			Lowered: lowered,
 		}),
 		adaptive: o.Adaptive,
-		region:   o.Region, observe: o.Observe, settled: o.Settled, time: o.Time, clock: o.clock(),
+		region:   o.Region, observe: o.Observe, settled: o.Settled, left: o.Abandoned, time: o.Time, clock: o.clock(),
 		readIdentifier: o.Typed,
 		reservations:   reservation.NewTable(o.MaxReservations),
 		slots:          o.Slots,

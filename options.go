@@ -157,8 +157,13 @@ type Options struct {
 	// Request.Identifier is empty then.
 	Observe func(*Request, *Decision)
 
+	// Abandoned, if set, is called when the caller of an admitted request leaves that waits for its turn (Wait
+	// and its like): with the decision as Observe had it, but for what is reversed, and with the time by which
+	// what it took was given back, as Decision.At has it. It must be quick and must not keep either pointer.
+	Abandoned func(r *Request, d *Decision, at int64)
+
 	// Settled, if set, is called after a reservation was settled, with the time of that as Decision.At has it, on the
-	// goroutine of whoever settled it. It must be quick.
+	// goroutine of whoever settled it. It must be quick. Of those of callers who left, Abandoned is told instead.
 	Settled func(id reservation.ID, at int64, a Answer)
 
 	// Time, if set, is asked at the start of every decision whether its stages are to be timed, on the request's own

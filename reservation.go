@@ -92,7 +92,7 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 			l.consume(ctx, t)
 		}
 	}
-	l.tell(ctx, t)
+	l.tellTurn(ctx, t)
 	wait := t.decision.Wait
 	switch {
 	case wait <= 0:
@@ -103,9 +103,10 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 	case awaitTurn(ctx, wait):
 		return made, t.decision, nil
 	}
-	t.decision.Allowed, t.decision.Reason = false, Abandoned
+	now := l.clock.Now()
 	// What cannot be given back stays taken until it has drained.
-	_, _ = l.settle(context.WithoutCancel(ctx), made.ID, Answer{}, true)
+	_, _ = l.settle(context.WithoutCancel(ctx), made.ID, now, Answer{Abandoned: true})
+	l.abandon(t, now)
 	return Reservation{}, t.decision, ctx.Err()
 }
 
@@ -227,7 +228,7 @@ func (l *Limiter) Reservations() reservation.Stats { return l.reservations.Stats
 // was to give back and did not answer for is not among that: it may have been
 // given.
 func (l *Limiter) Settle(ctx context.Context, id reservation.ID, actual int64) (reservation.Settlement, error) {
-	return l.settle(ctx, id, Answer{Actual: actual}, false)
+	return l.settle(ctx, id, l.clock.Now(), Answer{Actual: actual})
 }
 
 // Answer is what a request came to that was reserved for.
@@ -246,23 +247,26 @@ type Answer struct {
 	// good password could ask for its check as often as it likes. Rules that say themselves which
 	// answers count go by Status.
 	Forgiven bool
+
+	// Abandoned says that the caller left while the request was held back until its turn, so that it was never served:
+	// rules that count requests do not count it either.
+	Abandoned bool
 }
 
 // SettleAnswer is Settle for rules that do not count every request. It gives back what this
 // reservation took and nothing of what others did.
 func (l *Limiter) SettleAnswer(ctx context.Context, id reservation.ID, a Answer) (reservation.Settlement, error) {
-	return l.settle(ctx, id, a, false)
+	return l.settle(ctx, id, l.clock.Now(), a)
 }
 
-// settle is SettleAnswer. Void says that the request was never served.
-func (l *Limiter) settle(ctx context.Context, id reservation.ID, a Answer, void bool) (reservation.Settlement, error) {
+func (l *Limiter) settle(ctx context.Context, id reservation.ID, now int64, a Answer) (reservation.Settlement,
+	error) {
 	if a.Actual < 0 {
 		return reservation.Settlement{}, fmt.Errorf("actual is %d, want 0 or more", a.Actual)
 	}
 	if id == (reservation.ID{}) {
 		return reservation.Settlement{Status: reservation.NothingReserved, Actual: a.Actual}, nil
 	}
-	now := l.clock.Now()
 	taken, s, err := l.reservations.Claim(id, now)
 	if taken == nil || err != nil {
 		return s, err
@@ -271,14 +275,14 @@ func (l *Limiter) settle(ctx context.Context, id reservation.ID, a Answer, void 
 	s.Actual = a.Actual
 	s.Uncharged, err = l.planner.Settle(ctx, l.buckets, taken, charge.Settlement{
 		Set: set, Now: now, Wall: l.clock.Wall(now), Actual: a.Actual, Forgiven: a.Forgiven, Status: a.Status,
-		Void: void,
+		Void: a.Abandoned,
 	})
 	if err != nil {
 		l.reservations.Release(id, now)
 		return reservation.Settlement{}, fmt.Errorf("settle a reservation: %w", err)
 	}
 	l.reservations.Finish(id, s)
-	if !void {
+	if !a.Abandoned {
 		l.settled(id, now, a)
 	}
 	return s, nil

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/headgate-io/headgate/bucket"
@@ -29,7 +30,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 		defer l.waiting.Leave(l.queue(t))
 	}
 	l.consume(ctx, t)
-	l.tell(ctx, t)
+	l.tellTurn(ctx, t)
 	var err error
 	if wait := t.decision.Wait; wait > 0 {
 		err = l.await(ctx, t, wait)
@@ -81,12 +82,29 @@ func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error 
 	if awaitTurn(ctx, wait) {
 		return nil
 	}
-	t.decision.Allowed, t.decision.Reason = false, Abandoned
+	now := l.clock.Now()
 	if buckets, ok := l.buckets.(bucket.Refunder); ok {
 		// What cannot be given back stays taken, which denies somebody later and admits nobody.
-		_ = t.plan.GiveBack(context.WithoutCancel(ctx), buckets, l.clock.Now())
+		_ = t.plan.GiveBack(context.WithoutCancel(ctx), buckets, now)
 	}
+	l.abandon(t, now)
 	return ctx.Err()
+}
+
+// tellTurn is tell for a request that may have been told to wait.
+func (l *Limiter) tellTurn(ctx context.Context, t *trip) {
+	if t.decision.Wait > 0 && l.left != nil {
+		t.decision.Waiting = rand.Uint64() | 1
+	}
+	l.tell(ctx, t)
+}
+
+// abandon reverses the decision about a request whose caller has left.
+func (l *Limiter) abandon(t *trip, now int64) {
+	t.decision.Allowed, t.decision.Reason = false, Abandoned
+	if l.left != nil {
+		l.left(&t.request, &t.decision, now)
+	}
 }
 
 // acceptWait passes on how long the request may wait: what it says, and what ctx leaves.

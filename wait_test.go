@@ -97,7 +97,16 @@ func TestWaitDeniesWhatWouldWaitInVain(t *testing.T) {
 
 func TestWaitStopsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := queue(t)
+		var asked, left []headgate.Decision
+		var leftAt []int64
+		b := queue(t, func(o *headgate.Options) {
+			o.Observe = func(_ *headgate.Request, d *headgate.Decision) { asked = append(asked, *d) }
+			o.Abandoned = func(r *headgate.Request, d *headgate.Decision, at int64) {
+				if left, leftAt = append(left, *d), append(leftAt, at); r.Target != "/a" {
+					t.Errorf("the caller of %q left, want the one of /a", r.Target)
+				}
+			}
+		})
 		for range 4 {
 			b.Get("/a")
 		}
@@ -109,6 +118,11 @@ func TestWaitStopsWithItsContext(t *testing.T) {
 			time.Since(began) != half/2 {
 			t.Errorf("Wait = %v, %v, %v after %v, want abandoned after %v", d.Allowed, d.Reason, err,
 				time.Since(began), half/2)
+		}
+		if last := asked[len(asked)-1]; len(left) != 1 || left[0].Waiting == 0 || left[0].Waiting != last.Waiting ||
+			left[0].Reason != headgate.Abandoned || left[0].At != last.At || leftAt[0] != last.At+int64(half/2) {
+			t.Errorf("Observe was told of %+v and Abandoned of %+v at %v, want the same request, %v later", last, left,
+				leftAt, half/2)
 		}
 		// Of the five taken half a one has drained, and as much of the cancelled one is not given
 		// back twice: 4 are owed.

@@ -88,6 +88,13 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 	}
 }
 
+// abandoned hears of callers that leave while their requests wait, of which observe has heard.
+func (p *parts) abandoned(r *headgate.Request, d *headgate.Decision, at int64) {
+	if log := p.decisions.get(); log != nil {
+		log.Abandoned(r, d, at)
+	}
+}
+
 // settled hears of every reservation that is settled.
 func (p *parts) settled(id reservation.ID, at int64, a headgate.Answer) {
 	if log := p.decisions.get(); log != nil {

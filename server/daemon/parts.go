@@ -299,6 +299,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 	options.Scores, options.Scored = p.scores, p.noteScore
 	options.Region, options.Typed = p.regions.finder(p.who), p.identifiers.Typed
 	options.Observe, options.Settled, options.Time = p.observe, p.settled, p.time
+	options.Abandoned = p.abandoned
 	options.MaxReservations = c.Settle.MaxOutstanding
 	if c.RetryAfter != "truth" {
 		options.Slots = slot.New(slot.Options{Reserve: c.RetryAfter == "reserved"})

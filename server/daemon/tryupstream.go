@@ -34,8 +34,8 @@ type Tried struct {
 	Refused bool
 }
 
-// TryUpstream opens a connection to each server of the API, with TLS where upstream is https, and ends it: no request is
-// sent. It takes a few seconds at most. The error is of the gateway's own files.
+// TryUpstream opens a connection to each server of the API, with TLS where upstream is https, and ends it:
+// no request is sent. It takes a few seconds at most. The error is of the gateway's own files.
 func TryUpstream(ctx context.Context, c *config.Config) ([]Tried, error) {
 	base, err := url.Parse(c.Upstream)
 	if err != nil || base.Host == "" || !c.Gateway() {

@@ -73,8 +73,14 @@ type Entry struct {
 	// taken for a request that is served already.
 	Requests *int64 `json:"requests,omitempty"`
 
-	// Reservation is by what the line is found that settles it, which says what it cost in the end.
-	Reservation string `json:"reservation,omitempty"`
+	// Reservation is by what the line is found that settles it, which says what it cost in the end. Waiting is
+	// the same of one that waits for its turn, which is settled if its caller leaves before.
+	Reservation string  `json:"reservation,omitempty"`
+	Waiting     string  `json:"waiting,omitempty"`
+	Turn        float64 `json:"wait_seconds,omitempty"` // until its turn
+
+	// Settled is the Reservation, or Waiting, of one whose caller has left, in its second line.
+	Settled string `json:"settled,omitempty"`
 
 	// Class is how urgent it was, where rules tell classes apart, and CallerClass what the tiers and claims of its
 	// callers said of that.
@@ -187,6 +193,17 @@ func (l *Log) Settled(id reservation.ID, at int64, a headgate.Answer) {
 	l.line(s)
 }
 
+// Abandoned notes that the caller of an admitted request has left before its turn. It fits headgate.Options.Abandoned.
+func (l *Log) Abandoned(r *headgate.Request, d *headgate.Decision, at int64) {
+	if !l.place() {
+		return
+	}
+	e := l.entry(l.o.Now(), r, d)
+	e.At, e.Left, e.Shadow = at, nil, nil // what is left now is not known
+	e.Settled, e.Reservation, e.Waiting = cmp.Or(e.Reservation, e.Waiting), "", ""
+	l.line(e)
+}
+
 // Changed notes to what part the rates of an endpoint are lowered. It fits adaptive.Table.Changed.
 func (l *Log) Changed(c adaptive.Change) {
 	if !l.place() {
@@ -244,11 +261,16 @@ func (l *Log) entry(now time.Time, r *headgate.Request, d *headgate.Decision) En
 		Reason:   d.Reason.String(),
 		Cost:     d.Cost,
 		Wait:     d.RetryAfter.Seconds(),
+		Turn:     d.Wait.Seconds(),
 
 		Class: d.Class, CallerClass: d.CallerClass,
 	}
-	if d.Reservation != (reservation.ID{}) && l.o.Admitted == 1 {
+	switch {
+	case l.o.Admitted < 1: // nobody could make use of it
+	case d.Reservation != (reservation.ID{}):
 		e.Reservation = named(d.Reservation)
+	case d.Waiting != 0:
+		e.Waiting = fmt.Sprintf("%016x", d.Waiting)
 	}
 	switch {
 	case r.UnderWay:

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
@@ -44,9 +45,10 @@ type Decided struct {
 	CallerClass policy.Class
 
 	// Reserved names what was reserved for it. In a line that settles that, Settles does, and Answer is what came of
-	// it.
+	// it. Waits is how long a request had to wait for its turn that is settled only if its caller leaves before.
 	Reserved, Settles string
 	Answer            headgate.Answer
+	Waits             time.Duration
 }
 
 // each is what every part has cost, and how many there were. What all cost is a multiple of that, or what no bucket
@@ -77,6 +79,7 @@ func inDecisions() func(line string, e *Entry) error {
 	place, caller, kind, project := o.first("endpoint"), o.first("caller"), o.first("kind"), o.first("project")
 	from, cost, sampled, skipped := o.first("address"), o.first("cost"), o.first("sampled"), o.first("skipped")
 	requests, reserved, settles := o.first("requests"), o.first("reservation"), o.first("settled")
+	waiting, turn := o.first("waiting"), o.first("wait_seconds")
 	actual, status, outcome := o.first("actual"), o.first("status"), o.first("outcome")
 	callerClass, multiplier := o.first("caller_class"), o.first("multiplier")
 	lowers, since, agreed, atOnce := o.first("lowered"), o.first("since"), o.first("agreed"), o.first("at_once")
@@ -109,12 +112,18 @@ func inDecisions() func(line string, e *Entry) error {
 			d.Answer.Actual, _ = strconv.ParseInt(text(actual), 10, 64)
 			d.Answer.Status, _ = strconv.Atoi(text(status))
 			d.Answer.Forgiven = text(outcome) == "forgiven"
+			d.Answer.Abandoned = text(reason) == headgate.Abandoned.String()
 			return nil
 		}
 		if changes {
 			return d.change(e.At, template, text(since), text(multiplier), text(agreed), text(atOnce))
 		}
-		d.Reserved = text(reserved)
+		if d.Reserved = text(reserved); d.Reserved == "" {
+			if d.Reserved = text(waiting); d.Reserved != "" {
+				seconds, _ := strconv.ParseFloat(text(turn), 64)
+				d.Waits = time.Duration(min(max(0, seconds), most.Seconds())*1e9) + time.Second // to be sure
+			}
+		}
 		d.Allowed, d.Reason, d.Rule, d.Project = verdict == "allowed", text(reason), text(rule), text(project)
 		d.Cost, _ = strconv.ParseInt(text(cost), 10, 64)
 		many, said := requests()
@@ -145,6 +154,9 @@ func inDecisions() func(line string, e *Entry) error {
 		return err
 	}
 }
+
+// most is the longest that a request can have to wait for its turn.
+const most = time.Hour
 
 // change reads the line of an endpoint whose rates are lowered to another part.
 func (d *Decided) change(at int64, endpoint, since, multiplier, agreed, atOnce string) error {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -53,9 +54,11 @@ type Replay struct {
 	missing int64          // Report.Missing when a line last said so
 	report  *Report
 
-	// reserved are what a decision log's requests hold that were not settled yet, for each of rules, by the log's
-	// name of it; maxReserved at most.
-	reserved map[string][]reservation.ID
+	// reserved are what a decision log's requests hold that were not settled yet, by the log's name of it; maxReserved
+	// at most. What is over is looked for when there are as many as purge, not before the time looked.
+	reserved map[string]holding
+	purge    int
+	looked   int64
 
 	// Names of callers that were met, of maxCallers at most.
 	users     map[string]string
@@ -73,8 +76,8 @@ func (r *Replay) Lowered() *adaptive.Table { return &r.lowered }
 func New(format string, fields map[string]string) (*Replay, error) {
 	r := &Replay{
 		Fields: fields, report: &Report{spans: map[int64]span{}, width: int64(time.Second)},
-		reserved: map[string][]reservation.ID{},
-		users:    map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
+		reserved: map[string]holding{}, purge: minPurge,
+		users: map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
 	}
 	if format == "" && len(fields) > 0 {
 		format = "json"
@@ -295,24 +298,48 @@ func (r *Replay) follow(c adaptive.Change) {
 // ask has the rules of one side decide a request; one for which something was reserved reserves it again.
 func (r *Replay) ask(ctx context.Context, side int, request headgate.Request, then *Decided) headgate.Decision {
 	lim := r.rules[side].Limiter
-	if then == nil || then.Reserved == "" || len(r.reserved) >= maxReserved {
+	if then == nil || then.Reserved == "" || r.full() {
 		return lim.Check(ctx, request)
 	}
-	made, d := lim.Reserve(ctx, request, reservation.MaxTimeout)
+	timeout, until := time.Duration(reservation.MaxTimeout), int64(reservation.Never)
+	if then.Waits > 0 {
+		timeout, until = then.Waits, r.now.Load()+int64(then.Waits)
+	}
+	made, d := lim.Reserve(ctx, request, timeout)
 	if made.ID != (reservation.ID{}) {
-		of := r.reserved[then.Reserved]
-		if of == nil {
-			of = make([]reservation.ID, len(r.rules))
-			r.reserved[strings.Clone(then.Reserved)] = of
+		h, known := r.reserved[then.Reserved]
+		if !known {
+			h = holding{make([]reservation.ID, len(r.rules)), until}
+			r.reserved[strings.Clone(then.Reserved)] = h
 		}
-		of[side] = made.ID
+		h.of[side] = made.ID
 	}
 	return d
 }
 
+// holding is what a request holds, for each of rules, and until when it can be settled.
+type holding struct {
+	of    []reservation.ID
+	until int64
+}
+
+// minPurge is how many requests may hold something before those are looked for that do no longer.
+const minPurge = 1024
+
+// full reports whether no other request can hold anything.
+func (r *Replay) full() bool {
+	if now := r.now.Load(); len(r.reserved) >= r.purge && now >= r.looked {
+		maps.DeleteFunc(r.reserved, func(_ string, h holding) bool { return h.until < now })
+		// Each is looked at a few times only; and where all there is room for stay, once in a second of the log.
+		r.purge = min(max(minPurge, 2*len(r.reserved)), maxReserved)
+		r.looked = now + int64(time.Second)
+	}
+	return len(r.reserved) >= maxReserved
+}
+
 // settle has every side settle what a request holds there.
 func (r *Replay) settle(ctx context.Context, d *Decided) {
-	for i, id := range r.reserved[d.Settles] {
+	for i, id := range r.reserved[d.Settles].of {
 		// What is not there was denied on this side, or is long over.
 		_, _ = r.rules[i].Limiter.SettleAnswer(ctx, id, d.Answer)
 	}
