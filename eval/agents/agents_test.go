@@ -142,7 +142,7 @@ func TestToolsOfAnAgent(t *testing.T) {
 	if n := served.reports.Load(); n != 2 {
 		t.Errorf("%d reports were made, want 2", n)
 	}
-	if !harness.Eventually(10*time.Second, func() bool { return progress.Load() == 6 }) {
+	if !harness.Eventually(time.Minute, func() bool { return progress.Load() == 6 }) {
 		t.Errorf("%d notices of progress arrived, want 6", progress.Load())
 	}
 }

@@ -73,7 +73,8 @@ func TestOverSockets(t *testing.T) {
 	if len(served) != clients*each {
 		t.Errorf("%d requests were served, want %d", len(served), clients*each)
 	}
-	if took := served[len(served)-1] - served[0]; float64(len(served)) > burst+perSecond*took.Seconds()+1 {
+	// Since before the first, which may have been noted late.
+	if took := served[len(served)-1]; float64(len(served)) > burst+perSecond*took.Seconds()+1 {
 		t.Errorf("%d requests were served in %v, more than the rule allows", len(served), took)
 	}
 	// Without times of their own, most are refused several times at this load.

@@ -147,17 +147,19 @@ func (g *gateway) duringLoads(do func() error) (loads int, err error) {
 	return loads, errors.Join(err, failed)
 }
 
-// load loads the rules again and again until it is told to stop, and reports how often.
+// load loads the rules again and again, once at least, until it is told to stop, and reports how often.
 func (g *gateway) load(stop <-chan struct{}) (loads int, err error) {
-	for ; err == nil; loads++ {
+	for {
+		if err := g.rules.Reload(ctx); err != nil {
+			return loads, err
+		}
+		loads++
 		select {
 		case <-stop:
 			return loads, nil
 		default:
-			err = g.rules.Reload(ctx)
 		}
 	}
-	return loads, err
 }
 
 // decide makes decisions for a phase, and notes how long each took.
