@@ -108,7 +108,7 @@ func TestPathsThatAreReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []int{200, 429} {
-		got, err := app.Test(httptest.NewRequest("GET", "/other", nil))
+		got, err := app.Test(httptest.NewRequest("GET", "/other", nil), fiber.TestConfig{})
 		if err != nil || got.StatusCode != want ||
 			!strings.HasPrefix(got.Header.Get("RateLimit"), `"GET /items/{id}"`) {
 			t.Errorf("%v, %v, want %d of the item", got, err, want)
