@@ -31,24 +31,31 @@ func (p *proxy) lateness(rate float64, span time.Duration) (lateness, error) {
 			all = append(all, float64(d.Nanoseconds())/1000)
 		}
 	}
-	count := func(on bool) {
+	count := func(on bool) (until int) {
 		mu.Lock()
 		defer mu.Unlock()
 		counts = on
+		return len(all)
 	}
 	pids, err := family(p.at[passing].pid)
 	if err != nil {
 		return lateness{}, err
 	}
-	var before, after time.Duration
+	var before, after, lasted time.Duration
 	var errBefore, errAfter error
 	err = a.during(func() {
 		time.Sleep(span / 5)
 		count(true)
 		before, errBefore = cpu(pids)
-		time.Sleep(span)
-		after, errAfter = cpu(pids)
+		began := time.Now()
+		for range patience {
+			time.Sleep(span)
+			if after, errAfter = cpu(pids); count(true) > 0 && after > before {
+				break
+			}
+		}
 		count(false)
+		lasted = time.Since(began)
 	})
 	if err = errors.Join(err, errBefore, errAfter); len(all) == 0 {
 		return lateness{}, err
@@ -56,7 +63,7 @@ func (p *proxy) lateness(rate float64, span time.Duration) (lateness, error) {
 	slices.Sort(all)
 	n := float64(len(all))
 	each := float64((after - before).Nanoseconds()) / 1000 / n
-	return lateness{all[len(all)/2], all[len(all)*99/100], each, n / span.Seconds()}, err
+	return lateness{all[len(all)/2], all[len(all)*99/100], each, n / lasted.Seconds()}, err
 }
 
 // reportLateness is a table of how long answers take, of each proxy the medians of all rounds.

@@ -396,21 +396,30 @@ func (p *proxy) measure(l load, trusts *tls.Config, span time.Duration) (each, r
 		return 0, 0, err
 	}
 	a := p.asks(l, trusts)
-	var before, after time.Duration
+	var before, after, took time.Duration
 	var errAfter error
 	var from, to int64
 	err = a.during(func() {
 		time.Sleep(span / 5)
 		from = a.done.Load()
 		before, err = cpu(pids)
-		time.Sleep(span)
-		after, errAfter = cpu(pids)
-		to = a.done.Load()
+		began := time.Now()
+		for range patience {
+			time.Sleep(span)
+			after, errAfter = cpu(pids)
+			if to = a.done.Load(); to > from && after > before {
+				break
+			}
+		}
+		took = time.Since(began)
 	})
 	n := max(1, to-from)
-	return float64((after - before).Nanoseconds()) / 1000 / float64(n), float64(n) / span.Seconds(),
+	return float64((after - before).Nanoseconds()) / 1000 / float64(n), float64(n) / took.Seconds(),
 		errors.Join(err, errAfter)
 }
+
+// patience is how many spans a sample may take until it has something to show, on a machine that is busy with others.
+const patience = 50
 
 // asks are clients of one proxy.
 type asks struct {
