@@ -21,8 +21,8 @@ class Server:
     """Answers as ``handler`` says: a function of how many requests there were and of the request, to (status, fields)."""
 
     def __init__(self, handler):
-        self.seen = []
-        seen, lock = self.seen, threading.Lock()
+        self.seen, self.lock = [], threading.Lock()
+        seen, lock = self.seen, self.lock
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -157,7 +157,7 @@ class TransportTest(unittest.TestCase):
         server = self.serve(lambda n, _: (429, {}) if refuse.is_set() else (200, {}))
         refused = threading.Event()
         options = Options(
-            algorithm=AP(first=0.5, min=0.5, max=0.5), max_queue=3, on_attempt=lambda a: refused.set() if a.refused else None,
+            algorithm=AP(first=2, min=2, max=2), max_queue=3, on_attempt=lambda a: refused.set() if a.refused else None,
             priority=lambda request: int(request.headers.get("Rank", 0)),
         )
         transport = Transport(options)
@@ -177,8 +177,9 @@ class TransportTest(unittest.TestCase):
         self.assertEqual(caught.exception.reason, "queue full")
         refused.clear()  # nothing is under way just after a refusal, which a server might have seen before or after what follows
         self.assertTrue(refused.wait(60))
-        refuse.clear()
-        seen = len(server.seen)
+        with server.lock:
+            refuse.clear()
+            seen = len(server.seen)
         for t in threads:
             t.join(60)
         order = [path for _, path, _, _ in server.seen[seen:]]
