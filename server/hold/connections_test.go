@@ -43,8 +43,7 @@ func (s *site) busyClient(t *testing.T, host byte) *client {
 // One address holds so many connections and no more; others get in.
 func TestConnectionsOfAnAddress(t *testing.T) {
 	o := small()
-	o.StreamIdle = bound
-	s := serve(t, o, ok(make(chan struct{})))
+	s := unswept(t, o, ok(make(chan struct{})))
 	for range o.MaxPerAddress {
 		s.busyClient(t, 1)
 	}
@@ -77,8 +76,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 // A flood is told why it is refused for a while, and then reset, as that costs least.
 func TestAFloodIsNotToldAllTheTime(t *testing.T) {
 	o := small()
-	o.StreamIdle, o.Patience = bound, 20*bound // so that no sweep comes in between
-	s := serve(t, o, ok(make(chan struct{})))
+	s := unswept(t, o, ok(make(chan struct{})))
 	for range o.MaxPerAddress {
 		s.busyClient(t, 1)
 	}
@@ -118,13 +116,14 @@ func TestOwnRequestsAreGivenUpFewAtATime(t *testing.T) {
 		slow()
 	}
 	eventually(t, "requests are given up", func() bool {
-		before := s.count(hold.Displaced)
-		for range 10 { // within a fraction of a second
+		before, began := s.count(hold.Displaced), time.Now()
+		for range 10 { // within a fraction of a second, as a rule
 			slow()
 		}
 		after := s.count(hold.Displaced)
-		if after-before > 4 { // two sweeps, if one came in between
-			t.Fatalf("%d requests were given up at once, want 2", after-before)
+		// before, between and after the sweeps that may have come meanwhile, one of which was late
+		if most := 2 * (3 + uint64(time.Since(began)/(200*time.Millisecond))); after-before > most {
+			t.Fatalf("%d requests were given up at once, want 2, and %d at most", after-before, most)
 		}
 		return after >= 4
 	})
@@ -161,9 +160,9 @@ func TestTheTotalIsSharedFairly(t *testing.T) {
 // Where everything is in use, the newcomer is refused and nobody else is.
 func TestTheTotalInUse(t *testing.T) {
 	o := small()
-	o.MaxConnections, o.StreamIdle = 4, bound
+	o.MaxConnections = 4
 	free := make(chan struct{})
-	s := serve(t, o, ok(free))
+	s := unswept(t, o, ok(free))
 	var all []*client
 	for host := range byte(4) {
 		all = append(all, s.busyClient(t, 1+host))

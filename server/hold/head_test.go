@@ -10,7 +10,9 @@ import (
 // The lines of every head are counted while it comes, not those of the first one on a connection alone: to parse
 // thousands of fields is what costs.
 func TestLinesOfEveryHeadAreCounted(t *testing.T) {
-	s := serve(t, small(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := small()
+	o.HeadTimeout = bound
+	s := serve(t, o, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok")
 	}))
 	const begin = "GET / HTTP/1.1\r\nHost: a\r\n"

@@ -42,15 +42,27 @@ type site struct {
 
 func serve(t *testing.T, o hold.Options, handler http.Handler, change ...func(*httptest.Server)) *site {
 	t.Helper()
+	s := unswept(t, o, handler, change...)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.limiter.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return s
+}
+
+// unswept is serve without sweeps, for which no time passes: however long a machine takes, all that is under way began
+// just now.
+func unswept(t *testing.T, o hold.Options, handler http.Handler, change ...func(*httptest.Server)) *site {
+	t.Helper()
 	l := hold.New(o)
 	s := httptest.NewUnstartedServer(l.Handler(handler))
 	s.Listener = l.Listen(s.Listener)
 	for _, f := range change {
 		f(s)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); l.Run(ctx) }()
 	// httptest has a ConnState of its own, which calls the one that is there.
 	l.Prepare(s.Config)
 	if s.EnableHTTP2 {
@@ -61,8 +73,6 @@ func serve(t *testing.T, o hold.Options, handler http.Handler, change ...func(*h
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
-		stop()
-		<-done
 	})
 	return &site{s, l}
 }

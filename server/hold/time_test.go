@@ -299,7 +299,9 @@ func TestUnreadBodiesThatAreThere(t *testing.T) {
 func TestOversizedHeads(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int64
-	s := serve(t, small(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	o := small()
+	o.HeadTimeout = bound
+	s := serve(t, o, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	long := "/" + strings.Repeat("a/../", 1000)
 	for _, c := range []struct {
 		name, text string
