@@ -200,12 +200,16 @@ func TestUpstreamFailuresAreTheGatewaysOwn(t *testing.T) {
 	})
 	for name, c := range map[string]struct {
 		api    string
+		within time.Duration
 		status int
-	}{"down": {closed.URL, 502}, "silent": {silent, 504}, "garbage": {garbage, 502}} {
+	}{
+		"down": {closed.URL, time.Minute, 502}, "silent": {silent, 50 * time.Millisecond, 504},
+		"garbage": {garbage, time.Minute, 502},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var told []int
 			base := newGateway(t, c.api, func(o *gateway.Options) {
-				o.UpstreamTimeout = 50 * time.Millisecond
+				o.UpstreamTimeout = c.within
 				o.Failed = func(status int) { told = append(told, status) }
 			}).URL
 			response := send(t, base, "GET", "/v1/items/1")

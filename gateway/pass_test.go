@@ -460,15 +460,10 @@ func TestNothingIsLeft(t *testing.T) {
 	all.Wait()
 	gate.Close() // waits for the handlers
 	pool.Close()
-	for range 1000 { // the API's goroutines end in their own time
-		runtime.Gosched()
-		if s := pool.Servers()[0]; s.Busy == 0 && s.Idle == 0 && runtime.NumGoroutine() <= before {
-			break
-		}
-	}
-	if s := pool.Servers()[0]; s.Busy != 0 || s.Idle != 0 {
-		t.Errorf("%+v, want no connection", s)
-	}
+	eventually(t, "that nothing is left", func() bool { // the API's goroutines end in their own time
+		s := pool.Servers()[0]
+		return s.Busy == 0 && s.Idle == 0 && runtime.NumGoroutine() <= before
+	})
 }
 
 // BenchmarkPass is a request between net/http's server and the API, whose own work is a part of it.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate-io/headgate/gateway/upstream"
@@ -227,26 +228,35 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if n := o.conns.Load(); n > 3 {
 		t.Errorf("%d connections were opened, want at most 3", n)
 	}
-	// A bound that nobody leaves.
-	p = newPool(t, o, func(o *upstream.Options) { o.MaxConns, o.HeaderTimeout = 1, 50*time.Millisecond })
-	var held upstream.Answer
-	go func() { free <- struct{}{} }()
-	if err := p.Do(context.Background(), &upstream.Request{Head: []byte(get)}, &held); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := ask(p); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, upstream.ErrNotSent) {
-		t.Errorf("without a connection: %v, want that it took too long and was not sent", err)
-	}
-	ctx, leave := context.WithCancel(context.Background())
-	leave()
-	if _, _, err := send(ctx, p, &upstream.Request{Head: []byte(get)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a client that left gets %v", err)
-	}
-	held.Close()
-	go func() { free <- struct{}{} }()
-	if _, _, err := ask(p); err != nil {
-		t.Errorf("once it is given back: %v", err)
-	}
+}
+
+// A bound that nobody leaves.
+func TestConnectionsAreAwaitedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := upstream.New(upstream.Options{
+			Servers: []upstream.Server{{Address: "a:1"}}, Dial: newFleet().dial, MaxConns: 1, HeaderTimeout: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held upstream.Answer
+		if err := p.Do(context.Background(), &upstream.Request{Head: []byte(get)}, &held); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ask(p); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, upstream.ErrNotSent) {
+			t.Errorf("without a connection: %v, want that it took too long and was not sent", err)
+		}
+		ctx, leave := context.WithCancel(context.Background())
+		leave()
+		if _, _, err := send(ctx, p, &upstream.Request{Head: []byte(get)}); !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that left gets %v", err)
+		}
+		held.Close()
+		if _, _, err := ask(p); err != nil {
+			t.Errorf("once it is given back: %v", err)
+		}
+		p.Close()
+	})
 }
 
 func TestNewNamesEveryFault(t *testing.T) {
