@@ -42,7 +42,7 @@ func (f *faults) list() []string {
 	return f.all
 }
 
-// start serves two requests a minute and client, for each endpoint.
+// start serves two requests a minute and client, for each endpoint, by a clock that stands.
 func start(t testing.TB, trusted func(netip.Addr) bool) (*grpc.ClientConn, *faults) {
 	t.Helper()
 	return startWith(t, trusted, nil)
@@ -57,7 +57,10 @@ func startWith(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors
 func startServer(t testing.TB, trusted func(netip.Addr) bool, d *envoy.Descriptors) (*grpc.ClientConn, *faults,
 	*envoy.Server) {
 	t.Helper()
-	lim, err := headgate.New(headgate.Options{Rules: []string{"GET /v1/items/{id} 2/m", "default 2/m"}})
+	now := time.Now()
+	lim, err := headgate.New(headgate.Options{
+		Rules: []string{"GET /v1/items/{id} 2/m", "default 2/m"}, Now: func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
