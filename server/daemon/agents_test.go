@@ -229,11 +229,14 @@ func TestAgentsOutliveReload(t *testing.T) {
 	}
 	_, page := call(t, "GET", r.admin+"/metrics", "")
 	for _, want := range []string{`reason="signature_unverified"} 1`, `headgate_agent_keys{agent="` + second.name +
-		`"} 0`,
-		`headgate_agent_key_failures_total{agent="` + second.name + `"} 1`} {
+		`"} 0`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
+	}
+	failures := `headgate_agent_key_failures_total{agent="` + second.name + `"} ` // more on a slow machine, as below
+	if !strings.Contains(page, failures) || strings.Contains(page, failures+"0\n") {
+		t.Error("the metrics do not tell that the keys could not be fetched")
 	}
 	second.publish(keys)
 	// Signatures in vain have it asked again, a second after the last time.

@@ -215,11 +215,14 @@ func TestBucketsRefuseWhatIsWrong(t *testing.T) {
 	}
 }
 
+// patient has whoever opens a gateway's database wait while the gateway writes to it, as it does by itself too.
+const patient = "?_pragma=busy_timeout(60000)"
+
 // A change that cannot be audited is not made.
 func TestChangesThatCannotBeAuditedAreRefused(t *testing.T) {
 	p := newProcess(t, fewAnHour)
 	p.get(t, 200, 200, 200, 429)
-	db, err := sql.Open("sqlite", filepath.Join(p.dir, "headgate.db"))
+	db, err := sql.Open("sqlite", filepath.Join(p.dir, "headgate.db")+patient)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,14 +35,10 @@ func TestGatewaysKeepALimitByGossip(t *testing.T) {
 	// until waits for what the metrics or an explanation of a gateway must say.
 	until := func(p *process, path, says string) {
 		t.Helper()
-		for range 1000 {
-			if _, body := call(t, "GET", p.admin+path, ""); strings.Contains(body, says) {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		_, body := call(t, "GET", p.admin+path, "")
-		t.Fatalf("%s does not say %q within 10 s, but %s", path, says, body)
+		eventually(t, path+" says "+says, func() bool {
+			_, body := call(t, "GET", p.admin+path, "")
+			return strings.Contains(body, says)
+		})
 	}
 	const explain = "/v1/explain?method=GET&target=%2Fv1%2Fitems%2F2"
 	get := func(p *process, times, want int) {

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -68,6 +69,9 @@ func TestIdentifiersLeaveNoTrace(t *testing.T) {
 				return err
 			}
 			text, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) { // of another name by now, as a whole
+				return nil
+			}
 			said.Write(text)
 			kept += len(text)
 			return err

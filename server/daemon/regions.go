@@ -101,13 +101,13 @@ func (r *regions) look() {
 	r.loaded = now // also if they are faulty: they are read again when they change
 	table, err := region.Load(r.files...)
 	if err != nil {
-		r.failures.Add(1)
 		r.stale.Store(true)
+		r.failures.Add(1)
 		r.log.Error("the region files changed and cannot be used: the last good table stays in force", "error", err)
 		return
 	}
-	r.table.Store(table)
 	r.stale.Store(false)
+	r.table.Store(table)
 	r.log.Info("regions loaded", "ranges", table.Len(), "regions", table.Regions(), "bytes", table.Bytes())
 }
 

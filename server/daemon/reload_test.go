@@ -279,7 +279,7 @@ func TestReloadUpstreamAndKeys(t *testing.T) {
 // that pass are counted: a limit of n admits n.
 func TestReloadUnderLoad(t *testing.T) {
 	const limit = 300
-	r := newReloading(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: limit, Per: time.Hour, Burst: limit},
+	r := newReloading(t, []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: limit, Per: slow, Burst: limit},
 		{Endpoint: policy.Default, Limit: 1e6}})
 	ctx, stop := context.WithCancel(t.Context())
 	var reloads, passed, other atomic.Int64

@@ -64,7 +64,7 @@ func TestStaleRulesOfSQLite(t *testing.T) {
 					dsn = strings.TrimPrefix(c.DB, "sqlite:")
 				})
 			eventually(t, "the rules can be relied on", func() bool { return p.standing(t, "none", "") })
-			db, err := sql.Open("sqlite", filepath.Clean(dsn)+"?_pragma=busy_timeout(10000)")
+			db, err := sql.Open("sqlite", filepath.Clean(dsn)+patient)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,10 @@ func TestUnknownThatIsRejected(t *testing.T) {
 		var log livelog.Text
 		p := newProcessWith(t, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Version: "test"}, c.rules,
 			func(conf *config.Config) { conf.Unknown = c.unknown })
-		eventually(t, "it serves", func() bool { status, _ := page(t, p.gate+"/v1/items/7"); return status == 200 })
+		if status, _ := page(t, p.gate+"/v1/items/7"); status != 200 {
+			t.Errorf("a request of an endpoint: %d, want 200", status)
+		}
+		eventually(t, "all is said", func() bool { return strings.Contains(log.String(), "msg=serving") })
 		if got := strings.Contains(log.String(), "want unknown: limit"); got != c.said {
 			t.Errorf("unknown: %s, %d rules: said %v, want %v\n%s", c.unknown, len(c.rules), got, c.said, log.String())
 		}

@@ -121,7 +121,7 @@ func TestStateOverRestarts(t *testing.T) {
 	l.conf.MaxBuckets = 5000
 	l.restart()
 	l.stop()
-	rules[0].Limit, rules[0].Per = 3, time.Minute // owed are 2 of 3 now, though they came from a slower limit
+	rules[0].Limit, rules[0].Per = 3, 20*time.Minute // owed are 2 of 3 now, though they came from a slower limit
 	rules[1].Algorithm = policy.TokenBucket
 	l.rules(rules)
 	l.start()

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 )
 
-var queue = []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: 60e9, Burst: 9,
+var queue = []policy.Rule{{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: time.Hour, Burst: 9,
 	Algorithm: policy.LeakyBucket}}
 
 // tells asks for the metrics until they hold a line.
@@ -34,10 +34,10 @@ func (p *process) tells(t *testing.T, line string) {
 }
 
 func TestRequestsWaitAsLongAsTheConfigurationSays(t *testing.T) {
-	for _, wait := range []time.Duration{0, time.Second, 59 * time.Second} {
+	for _, wait := range []time.Duration{0, time.Second, 59 * time.Minute} {
 		t.Run(wait.String(), func(t *testing.T) {
 			p := newProcess(t, queue, func(c *config.Config) { c.MaxWait = wait })
-			p.get(t, 200, 429, 429) // the second would wait a minute, less what passed
+			p.get(t, 200, 429, 429) // the second would wait an hour, less what passed
 			p.tells(t, "headgate_waiters 0")
 			p.tells(t, "headgate_waiters_capacity 1024")
 		})
@@ -66,7 +66,7 @@ func TestAsManyRequestsWaitAsTheConfigurationSays(t *testing.T) {
 	p.get(t, 429, 429) // though the queue has room for eight
 	leave()
 	if err := <-left; err == nil {
-		t.Error("the first was answered, want it to wait for a minute")
+		t.Error("the first was answered, want it to wait for an hour")
 	}
 	p.tells(t, "headgate_waiters 0")
 }
