@@ -234,7 +234,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestConnectionsAreAwaitedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := upstream.New(upstream.Options{
-			Servers: []upstream.Server{{Address: "a:1"}}, Dial: newFleet().dial, MaxConns: 1, HeaderTimeout: time.Second,
+			Servers: []upstream.Server{{Address: "a:1"}}, Dial: newFleet().dial,
+			MaxConns: 1, HeaderTimeout: time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
