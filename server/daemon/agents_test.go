@@ -2,21 +2,27 @@ package daemon_test
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/agents"
 	"github.com/headgate-io/headgate/server/config"
 )
@@ -28,6 +34,7 @@ type signingAgent struct {
 	origin     string
 	name       string
 	nonces     int
+	label      string // of its signatures; "" for s
 
 	mu      sync.Mutex
 	serves  string // guarded by mu; "" for nothing but an error
@@ -71,7 +78,9 @@ func (a *signingAgent) publish(text string) {
 // sign returns the fields of a request to https://api.example that a signed: header, value, and so on.
 // method and target are covered where they are given.
 func (a *signingAgent) sign(method, target, more string) []string {
-	list, base := `("@authority" "signature-agent";key="s"`, "\"@authority\": api.example\n\"signature-agent\";key=\"s\": \""+a.origin+"\"\n"
+	label := cmp.Or(a.label, "s")
+	list := `("@authority" "signature-agent";key="` + label + `"`
+	base := "\"@authority\": api.example\n\"signature-agent\";key=\"" + label + "\": \"" + a.origin + "\"\n"
 	if method != "" {
 		list, base = list+` "@method" "@request-target"`, base+
 			"\"@method\": "+method+"\n\"@request-target\": "+target+"\n"
@@ -79,8 +88,8 @@ func (a *signingAgent) sign(method, target, more string) []string {
 	now := time.Now().Unix()
 	list += fmt.Sprintf(`);created=%d;expires=%d;keyid="%s";tag="web-bot-auth"%s`, now-1, now+300, a.thumbprint, more)
 	made := ed25519.Sign(a.key, []byte(base+`"@signature-params": `+list))
-	return []string{"Signature-Agent", `s="` + a.origin + `"`, "Signature-Input", "s=" + list,
-		"Signature", "s=:" + base64.StdEncoding.EncodeToString(made) + ":"}
+	return []string{"Signature-Agent", label + `="` + a.origin + `"`, "Signature-Input", label + "=" + list,
+		"Signature", label + "=:" + base64.StdEncoding.EncodeToString(made) + ":"}
 }
 
 // once is sign for a signature that is good once.
@@ -330,6 +339,116 @@ func TestAgentsCanBeBlocked(t *testing.T) {
 	} {
 		if got, _ := call(t, "GET", p.gate+"/v1/items/1", "", step.header...); got != step.want {
 			t.Errorf("step %d: %d, want %d", i, got, step.want)
+		}
+	}
+}
+
+// TestNoCredentialHidesAnother: tokens, keys and signatures at once, by chance, while directories of agents come and go
+// and one caller after the other is blocked: whoever is blocked is so whatever else he shows, and each of the others
+// pays for each request that it is shown with, and for no other.
+func TestNoCredentialHidesAnother(t *testing.T) {
+	first, second, third := newSigningAgent(t), newSigningAgent(t), newSigningAgent(t)
+	second.label = "b"
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 40, Per: 24 * time.Hour}}, withSecret(t),
+		withAgents(first, second), func(c *config.Config) { c.SignedAgents.Tier = "" })
+	status, text := call(t, "POST", r.admin+"/v1/keys", `{"project":"acme","name":"ci"}`, "Content-Type", asJSON)
+	var made struct{ ID, Key string }
+	if err := json.Unmarshal([]byte(text), &made); err != nil || status != 201 {
+		t.Fatalf("a key: %d %s", status, text)
+	}
+	bearer := "Bearer " + signed(tokenSecret, `{"iss":"me","aud":"api","sub":"alice","exp":%d}`, time.Now().Unix()+300)
+	names := []string{"token:alice", "api_key:" + made.ID, "signed_agent:" + first.name, "signed_agent:" + second.name}
+	over := make(chan struct{})
+	var background sync.WaitGroup
+	background.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			r.edit(func(c *config.Config) {
+				c.SignedAgents.Directories = c.SignedAgents.Directories[:2:2]
+				if i%2 == 0 {
+					withAgents(third)(c)
+				}
+			})
+			if status, body := call(t, "POST", r.admin+"/v1/reload", ""); status != 200 {
+				t.Errorf("reload: %d %s", status, body)
+			}
+		}
+	})
+	rng, paid := rand.New(rand.NewPCG(3, 60)), [4]int{}
+	block := `{"endpoint":"*","mode":"block","subject":%q}`
+	for n := range 120 {
+		blocked := n / 20 % 6 // the last two times nobody
+		if n%20 == 0 && blocked < len(names) {
+			if status, body := call(t, "PUT", r.admin+"/v1/policies", fmt.Sprintf(block, names[blocked]),
+				"Content-Type", asJSON); status != 200 {
+				t.Fatalf("a block: %d %s", status, body)
+			}
+		}
+		var header []string
+		shown, want, spent := rng.IntN(16), 200, false
+		if shown&1 != 0 {
+			header = append(header, "Authorization", bearer)
+		}
+		if shown&2 != 0 {
+			header = append(header, "X-Api-Key", made.Key)
+		}
+		for i, a := range []*signingAgent{first, second} {
+			if shown&(4<<i) == 0 {
+				continue
+			}
+			if fields := a.once(); shown&12 == 12 && i == 1 { // as a second member of the same fields
+				for k := 1; k < 6; k += 2 {
+					header[len(header)-6+k] += ", " + fields[k]
+				}
+			} else {
+				header = append(header, fields...)
+			}
+		}
+		for i := range names {
+			if shown&(1<<i) == 0 {
+				continue
+			}
+			if i == blocked {
+				want = 403
+			}
+			spent = spent || paid[i] == 40
+		}
+		if want == 200 && spent {
+			want = 429
+		}
+		if shown == 0 && blocked < len(names) { // of the address
+			continue
+		}
+		got, _ := call(t, "GET", r.gate+"/v1/items/1", "", header...)
+		if got != want && shown != 0 {
+			t.Errorf("request %d shows %04b, %d is blocked, %v are spent: %d, want %d", n, shown, blocked, paid, got,
+				want)
+		}
+		if got == 200 {
+			for i := range names {
+				paid[i] += shown >> i & 1
+			}
+		}
+		if n%20 == 19 && blocked < len(names) {
+			query := "?endpoint=*&subject=" + url.QueryEscape(names[blocked])
+			if status, body := call(t, "DELETE", r.admin+"/v1/policies"+query, ""); status != 200 && status != 204 {
+				t.Fatalf("the end of a block: %d %s", status, body)
+			}
+		}
+	}
+	close(over)
+	background.Wait()
+	all, text := used(t, r.admin)
+	for i, name := range names {
+		_, id, _ := strings.Cut(name, ":")
+		if !slices.ContainsFunc(all.Rows, func(row admin.UsageRow) bool {
+			return row.ID == id && int(row.Admitted) == paid[i]
+		}) {
+			t.Errorf("%s paid for %d requests, and used is %s", name, paid[i], text)
 		}
 	}
 }
