@@ -1,14 +1,18 @@
 package adaptive_test
 
 import (
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket/memory"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -207,5 +211,107 @@ func TestAnEvictedNumberThatFollows(t *testing.T) {
 	follows(b, table, 100, time.Millisecond)
 	if d := b.Get("/a"); d.Allowed {
 		t.Error("an 11th is let in once ten may be under way again")
+	}
+}
+
+// TestNumbersThatFollowAndChange: requests that come, end and stay, of three callers under two limits, while the API is
+// slow, well or silent, and settings and limits change: each is let in if, and only if, fewer are under way than the
+// part in force of each number, one at least, whatever that was when the others came; and explain says how many.
+func TestNumbersThatFollowAndChange(t *testing.T) {
+	type held struct {
+		made   headgate.Reservation
+		caller int
+	}
+	lowered := 0
+	run := func(t *testing.T, seed uint64) {
+		changes := 0
+		rng := rand.New(rand.NewPCG(seed, 25))
+		table, rules := &adaptive.Table{}, &trial.Switching{}
+		b := trial.New(t, []string{"GET /a"}, nil, func(o *headgate.Options) {
+			o.Adaptive, o.Policies, o.Now = table, rules, time.Now
+		})
+		each := policy.Rule{Endpoint: "GET /a", Per: time.Hour, Limit: 8,
+			Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay)}
+		all := policy.Rule{Endpoint: policy.Default, Per: time.Hour, Limit: 12,
+			Subject: policy.SubjectEndpoint.Counting(policy.CountsUnderWay)}
+		b.Now = time.Now() // when rules are read
+		rules.Become(t, b, each, all)
+		s := adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}
+		use := func() { table.Use(map[string]adaptive.Settings{"GET /a": s}, time.Now().UnixNano()) }
+		use()
+		var under []held
+		for step := range 150 {
+			time.Sleep(time.Millisecond)
+			switch n := rng.IntN(20); {
+			case n < 2 && changes < 7: // of more a place that is given back knows nothing
+				each.Limit, all.Limit = 1+rng.Int64N(10), 1+rng.Int64N(20)
+				b.Now = time.Now()
+				rules.Become(t, b, each, all)
+				changes++
+			case n < 4:
+				s.Floor, s.AtOnce = 1+rng.IntN(adaptive.Whole), rng.IntN(4) > 0
+				use()
+			case n < 8:
+				took := time.Duration(rng.IntN(3)) * time.Second
+				for range 1 + rng.IntN(4) {
+					at, now := table.Named("GET /a"), time.Now().UnixNano()
+					for n := range uint64(60) {
+						at.Sent(now, n)
+						at.Answered(now, n, took, false)
+					}
+					at.Refused(false, took == 0)
+					time.Sleep(2 * time.Second)
+				}
+			case n < 9:
+				time.Sleep(time.Duration(rng.IntN(30)) * time.Second)
+			case n < 12 && len(under) > 0:
+				i := rng.IntN(len(under))
+				b.MustSettle(t, under[i].made.ID, 1)
+				under = slices.Delete(under, i, i+1)
+			}
+			caller := rng.IntN(3)
+			r := headgate.Request{Method: "GET", Target: "/a", Peer: netip.AddrFrom4([4]byte{192, 0, 2, byte(caller)})}
+			part := table.Named("GET /a").Status(time.Now().UnixNano()).AtOnce
+			own := 0
+			for _, h := range under {
+				if h.caller == caller {
+					own++
+				}
+			}
+			inForce := func(n int64) int64 { return max(1, n*int64(part)/adaptive.Whole) }
+			want := int64(own) < inForce(each.Limit) && int64(len(under)) < inForce(all.Limit)
+			x := b.Explain(t.Context(), r)
+			for _, one := range x.Buckets {
+				limit := each.Limit
+				if one.Subject == all.SubjectText() {
+					limit = all.Limit
+				}
+				if s.AtOnce && one.Places != inForce(limit) || !s.AtOnce && one.Places != 0 {
+					t.Fatalf("seed %d, step %d: explain tells of %d places, want %d of %d", seed, step, one.Places,
+						inForce(limit), limit)
+				}
+			}
+			made, d := b.Reserve(t.Context(), r, headgate.UntilSettled)
+			if d.Allowed != want || x.Verdict.Allowed != want {
+				t.Fatalf("seed %d, step %d: %v and explained as %v, with %d of %d and %d of %d under way at %d/1024",
+					seed, step, d.Reason, x.Verdict.Reason, own, each.Limit, len(under), all.Limit, part)
+			}
+			if d.Allowed {
+				under = append(under, held{made, caller})
+			}
+			if part < adaptive.Whole {
+				lowered++
+			}
+		}
+		for _, h := range under {
+			b.MustSettle(t, h.made.ID, 1)
+		}
+		time.Sleep(time.Hour) // what renews places ends
+	}
+	for seed := range uint64(race.Fewer(60)) {
+		synctest.Test(t, func(t *testing.T) { run(t, seed) })
+	}
+	if lowered < 300 && !race.Enabled {
+		t.Errorf("fewer were in force %d times: that shows little", lowered)
 	}
 }
