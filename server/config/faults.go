@@ -29,7 +29,27 @@ func notYAML(text []byte, err error) string {
 	if line := notUTF8(text); line > 0 {
 		return fmt.Sprintf("line %d: is not UTF-8, want the file saved as UTF-8", line)
 	}
+	if line := unquotedBrace(text); line > 0 && strings.Contains(err.Error(), "did not find expected ',' or") {
+		return fmt.Sprintf("line %d: between brackets or braces a text with { in it wants quotes, such as "+
+			`["GET /v1/items/{id}"]`, line)
+	}
 	return oneLine(err)
+}
+
+// braceInList is an item of a list in brackets, or a name in braces, that has a brace in it and no quotes.
+var braceInList = regexp.MustCompile(`[\[,{]\s*[^\s"'\[\],{}][^"'\[\],{}]*[^\s:"'\[\],{}]\{`)
+
+// unquotedBrace is the first line with such an item, from 1, or 0. Templates have braces, and YAML takes
+// them for its own.
+func unquotedBrace(text []byte) int {
+	line := 1
+	for one := range bytes.Lines(text) {
+		if braceInList.Match(one) {
+			return line
+		}
+		line++
+	}
+	return 0
 }
 
 // notUTF8 is the first line that is not UTF-8, from 1, or 0.
@@ -136,6 +156,10 @@ func (w *faultFinder) fields(n *yaml.Node, t reflect.Type, path string) {
 			w.say(key, now, "%s is now %s", path+key.Value, now)
 		default:
 			best := meant(key.Value, names)
+			if best == "" && path != "" {
+				w.say(key, "", "%s is no setting, want one of %s", path+name(key.Value), strings.Join(names, ", "))
+				continue
+			}
 			if best == "" {
 				w.say(key, "", "%s is no setting; docs/settings.md lists them", path+name(key.Value))
 				continue

@@ -27,12 +27,16 @@ func TestReadSaysWhatWouldBeRight(t *testing.T) {
 		"listn: a":                                       `line 1: listn is no setting, did you mean listen?`,
 		"tls: {cert: a}":                                 `line 1: tls.cert is no setting, did you mean tls.cert_file?`,
 		"wibble: a":                                      `line 1: wibble is no setting; docs/settings.md lists them`,
-		"- listen":                                       `line 1: the file is a list, want settings, each as NAME: VALUE`,
-		"listn: a\nipv6_prefix: x\n":                     `line 1: listn is no setting, did you mean listen?` + "\n" + `line 2: ipv6_prefix is "x", want a whole number`,
-		"listen: a\nlisten: b\nrefresh: x":               `line 2: mapping key "listen" already defined at line 1`,
-		"a: &a [*a]":                                     `line 1: a is no setting; docs/settings.md lists them`,
-		"trusted_proxies: &a [*a]":                       `config`,
-		"listen: " + strings.Repeat("[", 80) + strings.Repeat("]", 80): `line 1: listen is a list, want a text`,
+		"upstream: http://h\nadaptive:\n- endpoints: [GET /v1/items/{id}]\n": `line 3: between brackets or braces a text with { in it wants quotes, such as ["GET /v1/items/{id}"]`,
+		"costs: {GET /v1/items/{id}: 3}":                                     `line 1: between brackets or braces a text`,
+		"upstream_health: {every: 5s}":                                       `line 1: upstream_health.every is no setting, want one of path, interval, timeout`,
+		"costs: {a: {b: 1}\n":                                                `did not find expected`,
+		"- listen":                                                           `line 1: the file is a list, want settings, each as NAME: VALUE`,
+		"listn: a\nipv6_prefix: x\n":                                         `line 1: listn is no setting, did you mean listen?` + "\n" + `line 2: ipv6_prefix is "x", want a whole number`,
+		"listen: a\nlisten: b\nrefresh: x":                                   `line 2: mapping key "listen" already defined at line 1`,
+		"a: &a [*a]":                                                         `line 1: a is no setting; docs/settings.md lists them`,
+		"trusted_proxies: &a [*a]":                                           `config`,
+		"listen: " + strings.Repeat("[", 80) + strings.Repeat("]", 80):       `line 1: listen is a list, want a text`,
 	} {
 		_, err := read(t, text)
 		if err == nil {

@@ -203,7 +203,7 @@ func (d *Daemon) tryUpstream(ctx context.Context) {
 	}
 	for _, t := range tried {
 		if t.Wrong != "" {
-			d.log.Warn("the API cannot be reached, and the gateway goes on trying", "server", t.Server,
+			d.log.Warn("a server of the API cannot be used now", "server", t.Server,
 				"error", t.Wrong, "want", t.Want)
 		}
 	}
