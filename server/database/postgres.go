@@ -140,6 +140,13 @@ func (*postgres) broken(err error) bool {
 // fails as a whole.
 func (*postgres) alone(_ context.Context, _ *sql.DB, do func() error) error { return do() }
 
+// oneServer reports whether a connection was tried to one server alone; often that is with TLS and without.
+func oneServer(c *pgconn.Config) bool {
+	return c != nil && !slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool {
+		return f.Host != c.Host || f.Port != c.Port
+	})
+}
+
 func (*postgres) meaning(err error) (text string, passing bool) {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -147,7 +154,7 @@ func (*postgres) meaning(err error) (text string, passing bool) {
 		if errors.As(err, &connect) {
 			inner := oneLine(errors.Unwrap(connect).Error())
 			var op *net.OpError
-			if one := connect.Config != nil && len(connect.Config.Fallbacks) == 0; one && errors.As(err, &op) {
+			if oneServer(connect.Config) && errors.As(err, &op) {
 				inner = oneLine(op.Err.Error()) // the address is said already, three times
 			}
 			return "cannot be reached (" + inner +

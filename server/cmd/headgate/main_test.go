@@ -260,6 +260,11 @@ func TestBadInput(t *testing.T) {
 			code: 1,
 			want: []string{"postgres://u@/nowhere (d): cannot be reached"},
 		},
+		"nobody listens for the database": { // which is tried twice, with TLS and without, and told once
+			args: "policy list --db postgres://u:hidden@127.0.0.1:1/d",
+			code: 1,
+			want: []string{"cannot be reached (connect: connection refused), want the database running there"},
+		},
 		"no such database": {args: "policy list --db sqlite:none.db", code: 1, want: []string{"none.db"}},
 		"a database that is none": {
 			args:  "policy list --db sqlite:junk.db",

@@ -185,7 +185,8 @@ func takesNumber(cmd *cobra.Command, wrong func(value string) error) {
 
 func wrongLimit(value string) error {
 	return fmt.Errorf("LIMIT is %q, want a whole number, 1 to 9223372036854775807, or one with a time, such as "+
-		"20/s or 100/m; or allow for no limit, or block", value)
+		"20/s or 100/m; or allow for no limit, or block; so many at once are a number with "+
+		"--subject in_flight:principal", value)
 }
 
 // setRate reads a limit with its time, 20/s, or one whose time is that of --per, or what stands in its place.
