@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/body"
@@ -38,7 +39,10 @@ func TestGate(t *testing.T) {
 		}
 	}
 	get(503, "Retry-After", "5")
-	lim, err := headgate.New(headgate.Options{Rules: []string{"default 1/h"}})
+	now := time.Now() // which stands, as seconds are told
+	lim, err := headgate.New(headgate.Options{
+		Rules: []string{"default 1/h"}, Now: func() time.Time { return now },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +50,7 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(200, "RateLimit", `"default";r=0`)
-	get(429, "Retry-After", "36")
+	get(429, "Retry-After", "3600")
 	for _, user = range []string{"7", "8"} {
 		get(200, "RateLimit", `"default";r=0`)
 		get(429, "Content-Type", "application/problem+json")

@@ -135,7 +135,10 @@ func TestAlertsAndDashboardsNameWhatThereIs(t *testing.T) {
 	if response, err := client.Do(put); err != nil || response.Body.Close() != nil || response.StatusCode != 200 {
 		t.Fatalf("a shared rule: %v %v", response, err)
 	}
-	page := ask("http://"+d.Admin().String()+"/metrics", 200)
+	page, end := "", time.Now().Add(time.Minute)
+	for !strings.Contains(page, "headgate_store_clock_offset_seconds ") && time.Now().Before(end) {
+		page = ask("http://"+d.Admin().String()+"/metrics", 200) // which has it once the store was looked at
+	}
 
 	have := map[string]bool{}
 	for line := range strings.Lines(page) {
