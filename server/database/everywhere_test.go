@@ -76,7 +76,8 @@ var kinds = []struct {
 }{
 	{"SQLite", func(t testing.TB) someDatabase {
 		path := filepath.Join(t.TempDir(), "headgate.db")
-		return someDatabase{"SQLite", "sqlite:" + path, false, func(t testing.TB) *sql.DB { return shell(t, path) }}
+		return someDatabase{"SQLite", dbtest.SQLite(t, path), false,
+			func(t testing.TB) *sql.DB { return shell(t, path) }}
 	}},
 	{"PostgreSQL", func(t testing.TB) someDatabase { return onServer(t, "PostgreSQL", postgres) }},
 	{"MariaDB", func(t testing.TB) someDatabase { return onServer(t, "MariaDB", mariadb) }},

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate-io/headgate/internal/live"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
+	"github.com/headgate-io/headgate/server/database/dbtest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -25,7 +26,9 @@ var _ live.Source[[]identity.KeyRecord] = database.KeySource{}
 // open makes a store in a file of its own.
 func open(t testing.TB) *database.Store {
 	t.Helper()
-	return openAt(t, filepath.Join(t.TempDir(), "headgate.db"))
+	path := filepath.Join(t.TempDir(), "headgate.db")
+	dbtest.SQLite(t, path)
+	return openAt(t, path)
 }
 
 func openAt(t testing.TB, path string) *database.Store {
