@@ -12,6 +12,7 @@ import (
 	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/inspect"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/reservation"
@@ -171,6 +172,9 @@ func TestA1TargetedLockout(t *testing.T) {
 		{"the pair, a hundred addresses", pairs, 100, "victim", 24, 2500},
 		{"malformed bodies", pairs, 100, unparsable, 0, 2500},
 	} {
+		if race.Enabled && c.addresses == 100 {
+			continue // one goroutine asks 75,000 times, as it does from one address; in full without the detector
+		}
 		b := trial.New(t, []string{login}, c.rules)
 		denied, guesses := 0, 0
 		for hour := range 25 {
