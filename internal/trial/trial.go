@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -206,8 +205,15 @@ func StripeTemplates(t testing.TB) []string {
 
 func operations(t testing.TB, path string) []string {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../endpoint/testdata", path))
+	// Tests run in the folder of their package, which is this module's or below it.
+	path = filepath.Join("endpoint/testdata", path)
+	for range 4 {
+		if _, err := os.Stat(path); err == nil {
+			break
+		}
+		path = filepath.Join("..", path)
+	}
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
