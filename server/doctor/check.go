@@ -187,7 +187,13 @@ func checkDatabase(ctx context.Context, r *Report, c config.Config, registry *da
 	o := daemon.CompileOptions(c, registry)
 	o.Now = now
 	problems := lint.Document(doc, lint.Options{Compile: o}).Problems
+	told := slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Setting == "configuration" && f.Level == Failure
+	})
 	for _, p := range problems.Errors() {
+		if told && strings.HasPrefix(p.Error(), "configuration: ") {
+			continue // in the words of its file
+		}
 		r.add(Finding{Setting: "rules", Level: Failure, Wrong: p.Error()})
 	}
 	others := 0

@@ -122,6 +122,15 @@ func TestSiteIsHealthy(t *testing.T) {
 	}
 }
 
+// What is wrong with a setting that rules go by is told once.
+func TestAFaultOfASettingIsNoneOfTheRules(t *testing.T) {
+	s := newSite(t)
+	s.rules(policy.Rule{Endpoint: policy.Default, Limit: 1}, policy.Rule{Endpoint: policy.UnknownEndpoint, Limit: 1})
+	s.conf.Priority.Endpoints = map[string]string{"POST /v1/login": "urgent"}
+	s.want(doctor.Options{}, "configuration", doctor.Failure, `priority.endpoints[POST /v1/login] is "urgent"`)
+	s.lacks("rules")
+}
+
 // Whether the API takes connections is tried, and one that does not keeps nobody from starting.
 func TestServersOfTheAPI(t *testing.T) {
 	s := newSite(t)
