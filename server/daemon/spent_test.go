@@ -36,8 +36,8 @@ func TestWhatIsSpentIsWhatWasAsked(t *testing.T) {
 
 const perAddress = 6 // requests under way
 
-// account is what a caller spent under the three rules that count.
-type account struct{ tokens, requests, wrong int64 }
+// spending is what a caller spent under the three rules that count.
+type spending struct{ tokens, requests, wrong int64 }
 
 func whatIsSpent(t *testing.T, engine string) {
 	var reached, said sync.Map // of bool, and of int64: by the number of the request
@@ -123,7 +123,7 @@ func whatIsSpent(t *testing.T, engine string) {
 		return r
 	}
 	const callers = 6
-	var spent []account
+	var spent []spending
 	var least, most [callers]atomic.Int64 // tokens, by what the API said
 	var passed, left, refused atomic.Int64
 	t.Run("a gateway", func(t *testing.T) { // whose end writes the last lines
@@ -256,10 +256,10 @@ func whatIsSpent(t *testing.T, engine string) {
 		}
 	})
 	accounts, admitted := accountsOf(t, written)
-	// Of whom nothing passed the log has no account.
-	spent = slices.DeleteFunc(spent, func(a account) bool { return a == account{} })
-	slices.SortFunc(spent, account.compare)
-	slices.SortFunc(accounts, account.compare)
+	// Of whom nothing passed the log says nothing.
+	spent = slices.DeleteFunc(spent, func(a spending) bool { return a == spending{} })
+	slices.SortFunc(spent, spending.compare)
+	slices.SortFunc(accounts, spending.compare)
 	if !slices.Equal(spent, accounts) {
 		t.Errorf("spent is %v, and the log accounts for %v", spent, accounts)
 	}
@@ -272,12 +272,12 @@ func whatIsSpent(t *testing.T, engine string) {
 	}
 }
 
-func (a account) compare(b account) int {
+func (a spending) compare(b spending) int {
 	return cmp.Or(cmp.Compare(a.tokens, b.tokens), cmp.Compare(a.requests, b.requests), cmp.Compare(a.wrong, b.wrong))
 }
 
 // spent asks what a caller has spent of buckets that drain a token a day.
-func (p *process) spent(t *testing.T, token string) (a account) {
+func (p *process) spent(t *testing.T, token string) (a spending) {
 	t.Helper()
 	for _, endpoint := range []string{"POST /v1/codes/{id}", "*"} {
 		_, text := call(t, "POST", p.admin+"/v1/buckets/inspect",
@@ -301,7 +301,7 @@ func (p *process) spent(t *testing.T, token string) (a account) {
 }
 
 // accountsOf is what a decision log says that callers spent, and how many requests were admitted.
-func accountsOf(t *testing.T, name string) (all []account, admitted int64) {
+func accountsOf(t *testing.T, name string) (all []spending, admitted int64) {
 	t.Helper()
 	log, err := os.Open(name)
 	if err != nil {
@@ -314,7 +314,7 @@ func accountsOf(t *testing.T, name string) (all []account, admitted int64) {
 		Requests                                         *int64
 		Status                                           int
 	}
-	made, of := map[string]line{}, map[string]*account{}
+	made, of := map[string]line{}, map[string]*spending{}
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		var e line
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -335,7 +335,7 @@ func accountsOf(t *testing.T, name string) (all []account, admitted int64) {
 			delete(made, e.Settled)
 			a := of[was.Caller]
 			if a == nil {
-				a = &account{}
+				a = &spending{}
 				of[was.Caller] = a
 			}
 			a.tokens += e.Actual
