@@ -29,7 +29,7 @@ import (
 	"github.com/headgate-io/headgate/server/activity"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/developers"
 	"github.com/headgate-io/headgate/server/fleet"
 	"github.com/headgate-io/headgate/server/record"
@@ -98,7 +98,7 @@ func newSite(t testing.TB, change ...func(*admin.Options)) *site {
 	t.Helper()
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "headgate.db")
-	db, err := database.Open(ctx, dbtest.SQLite(t, path))
+	db, err := database.Open(ctx, sqlitetest.New(t, path))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s := &site{

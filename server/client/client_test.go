@@ -20,7 +20,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
 )
@@ -40,7 +40,7 @@ func gateway(t *testing.T) (server string, db *database.Store) {
 	dir := t.TempDir()
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream, c.Unknown = "127.0.0.1:0", "127.0.0.1:0", "http://127.0.0.1:1", "limit"
-	c.DB, c.AdminTokenFile = dbtest.SQLite(t, filepath.Join(dir, "headgate.db")), filepath.Join(dir, "token")
+	c.DB, c.AdminTokenFile = sqlitetest.New(t, filepath.Join(dir, "headgate.db")), filepath.Join(dir, "token")
 	must(t, os.WriteFile(c.AdminTokenFile, []byte(fileToken+"\n"), 0o600))
 	must(t, c.Complete())
 	d, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.DiscardHandler)})
@@ -84,7 +84,7 @@ func TestGatewayIsLikeItsDatabase(t *testing.T) {
 	server, _ := gateway(t)
 	through, err := client.New(server, fileToken)
 	must(t, err)
-	direct, err := database.Open(t.Context(), dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+	direct, err := database.Open(t.Context(), sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 	must(t, err)
 	defer direct.Close()
 

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/client"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
 )
@@ -44,7 +44,7 @@ func TestRequestsThroughAGateway(t *testing.T) {
 	server, behind := gateway(t)
 	through, err := client.New(server, fileToken)
 	must(t, err)
-	own, err := database.Open(t.Context(), dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+	own, err := database.Open(t.Context(), sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 	must(t, err)
 	defer own.Close()
 	until := time.Now().Add(48 * time.Hour).Truncate(time.Second).UTC()

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -43,7 +43,7 @@ func scoresThroughTheGateway(t *testing.T, engine string) {
 	dir := t.TempDir()
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream, c.Engine = "127.0.0.1:0", "127.0.0.1:0", api.URL, engine
-	c.DB, c.Routes = dbtest.SQLite(t, filepath.Join(dir, "headgate.db")), []string{filepath.Join(dir, "routes.txt")}
+	c.DB, c.Routes = sqlitetest.New(t, filepath.Join(dir, "headgate.db")), []string{filepath.Join(dir, "routes.txt")}
 	c.DecisionLog.File = filepath.Join(dir, "decisions.log")
 	c.Anomalies.Window = 24 * time.Hour
 	c.Anomalies.Tiers = []config.ScoreTier{{Score: 70, Tier: "suspect", Addresses: true}}

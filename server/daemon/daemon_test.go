@@ -21,7 +21,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -52,7 +52,7 @@ func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change 
 	t.Cleanup(api.Close)
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
-	c.DB = dbtest.SQLite(t, filepath.Join(dir, "headgate.db"))
+	c.DB = sqlitetest.New(t, filepath.Join(dir, "headgate.db"))
 	c.Routes = []string{filepath.Join(dir, "routes.txt")}
 	if err := os.WriteFile(c.Routes[0], []byte("GET /v1/items/{id}\nPOST /v1/items\n"), 0o600); err != nil {
 		t.Fatal(err)

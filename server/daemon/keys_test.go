@@ -16,7 +16,7 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -26,7 +26,7 @@ func keysOf(t *testing.T) (k *apiKeys, db *database.Store, path string, log *byt
 	t.Helper()
 	dir := t.TempDir()
 	c := config.Default()
-	c.DB = dbtest.SQLite(t, filepath.Join(dir, "headgate.db"))
+	c.DB = sqlitetest.New(t, filepath.Join(dir, "headgate.db"))
 	c.FillPaths()
 	d := newDatabase(c, OpenDatabase)
 	t.Cleanup(d.close)

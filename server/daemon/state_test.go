@@ -16,7 +16,7 @@ import (
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -38,7 +38,7 @@ func newLives(t *testing.T, rules []policy.Rule) *lives {
 	l := &lives{t: t, conf: config.Default()}
 	c := &l.conf
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
-	c.DB, c.StateFile = dbtest.SQLite(t, filepath.Join(dir, "headgate.db")), filepath.Join(dir, "buckets")
+	c.DB, c.StateFile = sqlitetest.New(t, filepath.Join(dir, "headgate.db")), filepath.Join(dir, "buckets")
 	c.StateInterval = time.Hour // at the end alone, so that the test knows what is in it
 	c.Routes = []string{filepath.Join(dir, "routes.txt")}
 	if err := os.WriteFile(c.Routes[0], []byte("GET /a\nGET /b\nGET /c\n"), 0o600); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/server/database"
 	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 )
 
 // someDatabase is an empty database of some kind.
@@ -76,7 +77,7 @@ var kinds = []struct {
 }{
 	{"SQLite", func(t testing.TB) someDatabase {
 		path := filepath.Join(t.TempDir(), "headgate.db")
-		return someDatabase{"SQLite", dbtest.SQLite(t, path), false,
+		return someDatabase{"SQLite", sqlitetest.New(t, path), false,
 			func(t testing.TB) *sql.DB { return shell(t, path) }}
 	}},
 	{"PostgreSQL", func(t testing.TB) someDatabase { return onServer(t, "PostgreSQL", postgres) }},

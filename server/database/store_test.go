@@ -17,7 +17,7 @@ import (
 	"github.com/headgate-io/headgate/internal/live"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -27,7 +27,7 @@ var _ live.Source[[]identity.KeyRecord] = database.KeySource{}
 func open(t testing.TB) *database.Store {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "headgate.db")
-	dbtest.SQLite(t, path)
+	sqlitetest.New(t, path)
 	return openAt(t, path)
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -29,10 +29,10 @@ func tableOf(t *testing.T, d someDatabase) (*database.Store, database.Options) {
 			"CREATE VIEW limits AS SELECT 'Path' AS endpoint, 'order' AS project_id, 'limit' AS rps_limit FROM "+
 				"quota", "'", quote))
 	mayRead(t, d)
-	o := database.Options{DSN: d.dsn, NoNotify: d.quiet, Local: dbtest.SQLite(t, filepath.Join(t.TempDir(), "keys.db")),
-		Table: database.Table{
-			Name: "quota", Columns: map[string]string{"endpoint": "Path", "project_id": "order", "rps_limit": "limit"},
-		}}
+	keys := sqlitetest.New(t, filepath.Join(t.TempDir(), "keys.db"))
+	o := database.Options{DSN: d.dsn, NoNotify: d.quiet, Local: keys, Table: database.Table{
+		Name: "quota", Columns: map[string]string{"endpoint": "Path", "project_id": "order", "rps_limit": "limit"},
+	}}
 	return openDSN(t, o), o
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/doctor"
 	"github.com/headgate-io/headgate/server/record"
 )
@@ -48,7 +48,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(api.Close)
 	s.conf.Upstream, s.conf.Listen = api.URL, "0.0.0.0:8080"
 	s.conf.TrustedProxies = []string{"10.1.2.3"}
-	s.conf.DB = dbtest.SQLite(t, filepath.Join(s.dir, "headgate.db"))
+	s.conf.DB = sqlitetest.New(t, filepath.Join(s.dir, "headgate.db"))
 	s.conf.Routes = []string{s.write("routes.txt", "POST /v1/login\nPOST /v1/orders\n")}
 	s.conf.SecretFile = s.write("secret", strings.Repeat("0f", 32)+"\n")
 	s.store(func(*database.Store) {})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -35,7 +35,7 @@ var alice = record.Author{Actor: "alice"}
 func newWorld(t testing.TB) *world {
 	w := &world{TB: t, path: filepath.Join(t.TempDir(), "headgate.db")}
 	var err error
-	w.store, err = database.Open(t.Context(), dbtest.SQLite(t, w.path))
+	w.store, err = database.Open(t.Context(), sqlitetest.New(t, w.path))
 	must(t, err)
 	t.Cleanup(func() { must(t, w.store.Close()) })
 	w.start()

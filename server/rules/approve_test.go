@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
 )
@@ -75,7 +75,7 @@ func TestApprove(t *testing.T) {
 			policy.Rule{Endpoint: policy.All, Limit: 70, Per: time.Minute, Burst: 71}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, err := database.Open(t.Context(), dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+			db, err := database.Open(t.Context(), sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestApprove(t *testing.T) {
 // A project that only the rule for unknown endpoints holds is given a rule that
 // counts as that one does, and the operator is warned if it is lower.
 func TestApproveBelowTheUnknownRule(t *testing.T) {
-	db, err := database.Open(t.Context(), dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+	db, err := database.Open(t.Context(), sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestApproveBelowTheUnknownRule(t *testing.T) {
 
 // What would not load changes nothing: neither rules nor request.
 func TestApproveAllOrNothing(t *testing.T) {
-	db, err := database.Open(t.Context(), dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+	db, err := database.Open(t.Context(), sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestApproveAllOrNothing(t *testing.T) {
 
 // An approval that gives no more than there is says so, and is made all the same.
 func TestApproveWarnsOfALowerLimit(t *testing.T) {
-	db, err := database.Open(t.Context(), dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+	db, err := database.Open(t.Context(), sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/database"
-	"github.com/headgate-io/headgate/server/database/dbtest"
+	"github.com/headgate-io/headgate/server/database/sqlitetest"
 	"github.com/headgate-io/headgate/server/record"
 	"github.com/headgate-io/headgate/server/rules"
 )
@@ -69,7 +69,7 @@ func TestCheckBlamesOnlyTheNewRule(t *testing.T) {
 
 func TestSetWritesOnlyWhatCompiles(t *testing.T) {
 	ctx := context.Background()
-	db, err := database.Open(ctx, dbtest.SQLite(t, filepath.Join(t.TempDir(), "headgate.db")))
+	db, err := database.Open(ctx, sqlitetest.New(t, filepath.Join(t.TempDir(), "headgate.db")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package dbtest
+// Package sqlitetest makes empty databases for tests. It is apart from dbtest, which those start that have no use for
+// the database itself.
+package sqlitetest
 
 import (
 	"bytes"
@@ -16,11 +18,11 @@ import (
 	"github.com/headgate-io/headgate/server/database"
 )
 
-// SQLite makes an empty database in a file that there is none of yet, as
+// New makes an empty database in a file that there is none of yet, as
 // database.Open does, and returns its DSN. Open goes through every migration, which
 // takes a third of a second under the race detector, and tests want hundreds:
 // it does so once, and they are given copies.
-func SQLite(t testing.TB, path string) (dsn string) {
+func New(t testing.TB, path string) (dsn string) {
 	t.Helper()
 	empty, err := newest()
 	if err != nil {
