@@ -143,7 +143,7 @@ func (s *byteBudget) send(method, query string, body io.Reader) (status int, got
 	if err != nil {
 		return 0, 0, nil, err
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := s.Client().Do(r)
 	if err != nil {
 		return 0, 0, nil, err
 	}
@@ -240,17 +240,28 @@ func TestBodiesEndWithTheirBudget(t *testing.T) {
 // A body that ended with its budget stays ended: who reads on gets no later piece of it, however small, and the answer
 // is the refusal.
 func TestABodyThatEndedStaysEnded(t *testing.T) {
-	var later int
-	s := serveBytes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = r.Body.Read(make([]byte, 50))
-		later, _ = io.ReadFull(r.Body, make([]byte, 5))
-		http.Error(w, "half a body", http.StatusBadRequest)
-	}), 10, httplimit.Bytes{}, true)
-	status, _, _, err := s.send("POST", "", unsaid(100))
-	<-s.ended
-	if left := s.left(t, "POST"); status != 429 || later != 0 || left < 9 {
-		t.Errorf("%d, %v, %d bytes behind the end, %d of 10 tokens left; want 429, 0, at least 9", status, err, later,
-			left)
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		var later int
+		var spoken string
+		s := serveBytes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			spoken = r.Proto
+			_, _ = r.Body.Read(make([]byte, 50))
+			later, _ = io.ReadFull(r.Body, make([]byte, 5))
+			http.Error(w, "half a body", http.StatusBadRequest)
+		}), 10, httplimit.Bytes{}, true)
+		if proto == "HTTP/2.0" {
+			plain := s.Server
+			s.Server = httptest.NewUnstartedServer(plain.Config.Handler)
+			s.EnableHTTP2 = true
+			s.StartTLS()
+			t.Cleanup(s.Close)
+		}
+		status, _, _, err := s.send("POST", "", unsaid(100))
+		<-s.ended
+		if left := s.left(t, "POST"); spoken != proto || status != 429 || later != 0 || left < 9 {
+			t.Errorf("%s for %s: %d, %v, %d bytes behind the end, %d of 10 tokens left; want 429, 0, at least 9",
+				spoken, proto, status, err, later, left)
+		}
 	}
 }
 
