@@ -72,12 +72,17 @@ func TestAsManyRequestsWaitAsTheConfigurationSays(t *testing.T) {
 }
 
 // TestWhoLeavesBeforeItsTurnIsWrittenDown: the decision log has a line of each caller that left while its request
-// waited, and who came in its place is admitted again when the log is replayed, whether rules count answers or not.
+// waited, and who came in its place is admitted again when the log is replayed, whether rules count answers or not, and
+// beside a rule that is tried in shadow and a budget for all.
 func TestWhoLeavesBeforeItsTurnIsWrittenDown(t *testing.T) {
 	for name, counts := range map[string]string{"all answers": "", "some answers": "2xx"} {
 		t.Run(name, func(t *testing.T) {
 			rules := slices.Clone(queue)
 			rules[0].Per, rules[0].Burst = 20*time.Minute, 3 // so that the third waits for less than an hour
+			rules = append(rules,
+				policy.Rule{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: time.Hour, Name: "tried",
+					Mode: policy.Shadow, Subject: policy.SubjectIP},
+				policy.Rule{Endpoint: policy.All, Limit: 5, Per: time.Hour, Name: "all"})
 			if counts != "" {
 				if err := rules[0].CountWhen.UnmarshalText([]byte(counts)); err != nil {
 					t.Fatal(err)
