@@ -13,7 +13,7 @@ type names struct {
 	slots              [remembered]named
 }
 
-const remembered = 1 << 12 // of 40 bytes
+const remembered = 1 << 16 // of 40 bytes: 2.5 MB, of which those that nobody comes to are no memory yet
 
 // named is one of them. Who writes makes turn odd meanwhile, so that who reads sees that it has read parts of two.
 type named struct {

@@ -13,10 +13,9 @@ import (
 // client, and no more than it asked for.
 
 // byTag puts the claims of one tag together, in the order in which they come.
-func byTag(claims []claim) (groups [][]*claim) {
+func byTag(claims []*claim) (groups [][]*claim) {
 next:
-	for i := range claims {
-		c := &claims[i]
+	for _, c := range claims {
 		for g := range groups {
 			if groups[g][0].take.Tag == c.take.Tag {
 				groups[g] = append(groups[g], c)

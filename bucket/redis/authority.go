@@ -102,7 +102,7 @@ func (a *Authority) pose(replica uint64, of bucket.Take, q lease.Question) (*pos
 	if err != nil {
 		return nil, err
 	}
-	c := &claims[0]
+	c := claims[0]
 	if q.Seq == 0 {
 		q.Want = 0 // a look
 	}

@@ -16,33 +16,49 @@ type claim struct {
 	key           string
 	units, shadow int64 // of the store's shape, wanted in all and by shadows; -1 is more than the bucket holds
 
+	texts [2]string // key and one argument again, as an Evaler takes them
+
 	at            int64        // the time of the decision, in Unix nanoseconds
 	state         bucket.State // after it, or as found if it was denied
 	allowed       bool         // units fit
 	shadowAllowed bool         // shadow fits on top
 }
 
+// alone is room for what most decisions want, one take of one bucket.
+type alone struct {
+	claim
+	all [1]*claim
+	of  [1]int
+}
+
 // merge makes one claim of all takes with the same key; of[i] is that of takes[i].
-func (s *Store) merge(takes []bucket.Take) (claims []claim, of []int, err error) {
-	claims, of = make([]claim, 0, len(takes)), make([]int, len(takes))
-	var room [64]byte
+func (s *Store) merge(takes []bucket.Take) (claims []*claim, of []int, err error) {
+	var room alone
+	claims, of = room.all[:0], room.of[:]
+	if len(takes) > 1 {
+		claims, of = make([]*claim, 0, len(takes)), make([]int, len(takes))
+	}
+	var name [64]byte
 	for i := range takes {
 		t := &takes[i]
-		of[i] = slices.IndexFunc(claims, func(c claim) bool { return c.take.Key == t.Key })
+		of[i] = slices.IndexFunc(claims, func(c *claim) bool { return c.take.Key == t.Key })
 		if of[i] < 0 {
 			shape, err := s.shapeOf(t)
 			if err != nil {
 				return nil, nil, fmt.Errorf("take %d: the limit %w", i, err)
 			}
-			of[i] = len(claims)
-			claims = append(claims, claim{take: *t, shape: shape, key: string(appendBucket(room[:0], s.prefix, t))})
+			c := &room.claim
+			if i > 0 {
+				c = new(claim)
+			}
+			c.take, c.shape, c.key = *t, shape, string(appendBucket(name[:0], s.prefix, t))
+			of[i], claims = len(claims), append(claims, c)
 		} else if takes[slices.Index(of, of[i])].Shape != t.Shape {
 			return nil, nil, fmt.Errorf("takes %d and %d name one bucket with two shapes", slices.Index(of, of[i]), i)
 		}
 		claims[of[i]].add(t)
 	}
-	for i := range claims {
-		c := &claims[i]
+	for _, c := range claims {
 		if c.take.Shape = c.shape.Shape; c.isPlace() {
 			c.take.Since, c.take.Before = 0, nil // a place says itself until when it is kept
 			continue
@@ -119,13 +135,16 @@ func (c *claim) longest() int64 {
 	return min(max(0, c.take.MaxWait.Microseconds()), exact/4)
 }
 
-// plain says that one.lua can charge c at a moment.
-func (c *claim) plain(moment int64) bool {
+// plain says that one.lua can charge c.
+func (s *Store) plain(c *claim, now int64) bool {
 	if c.units <= 0 || c.shadow != 0 || c.take.Kept > 0 || c.take.Lowered != nil || c.longest() >= 0 ||
 		c.shape.Tick != int64(time.Microsecond) {
 		return false
 	}
-	age, _ := c.age(moment)
+	if c.take.Before == nil { // which is most: there is no age to ask the clock for
+		return true
+	}
+	age, _ := c.age(s.moment(now))
 	return age < 0
 }
 

@@ -37,7 +37,7 @@ func (s *Store) Correct(ctx context.Context, now int64, changes []bucket.Change,
 			Lowered: c.Lowered}}
 		claims, _, err := s.merge(take)
 		if err == nil {
-			moved[i], err = s.correct(ctx, now, &claims[0], c)
+			moved[i], err = s.correct(ctx, now, claims[0], c)
 		}
 		if err != nil {
 			return fmt.Errorf("change %d: %w", i, err)

@@ -89,7 +89,7 @@ func (l *Ledger) entry(replica uint64, t *report.Told) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &claims[0]
+	c := claims[0]
 	sh, seq := c.shape, t.Report.Seq
 	var room [320]byte
 	moment := l.store.moment(l.now())

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"sync"
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -116,29 +116,39 @@ func shapeOf(drain, unit *big.Int, burst int64, tick time.Duration, a rate.Algor
 	}
 }
 
-// perShape remembers what it has computed of shapes. Rules have few; should there ever be many, it forgets them all.
-type perShape[T any] struct {
-	known sync.Map // rate.Shape to *T
-	count atomic.Int64
-}
+// perShape remembers what it has computed of shapes, of which rules have few. Two that meet in one place are computed
+// in turn.
+type perShape[T any] [1 << shapeBits]atomic.Pointer[computed[T]]
 
-const mostShapes = 1 << 16
+const shapeBits = 10
+
+type computed[T any] struct {
+	shape rate.Shape
+	made  *T
+}
 
 // of is what compute makes of a shape.
 func (s *perShape[T]) of(sh rate.Shape, compute func(rate.Shape) (*T, error)) (*T, error) {
-	if found, ok := s.known.Load(sh); ok {
-		return found.(*T), nil
+	place := &s[spread(&sh)]
+	if known := place.Load(); known != nil && known.shape == sh {
+		return known.made, nil
 	}
 	made, err := compute(sh)
 	if err != nil {
 		return nil, err
 	}
-	if s.count.Add(1) > mostShapes {
-		s.known.Clear()
-		s.count.Store(1)
-	}
-	s.known.Store(sh, made)
+	place.Store(&computed[T]{sh, made})
 	return made, nil
+}
+
+// spread is a place for a shape. Its numbers are those of rules, so nobody can have many meet.
+func spread(s *rate.Shape) uint64 {
+	const odd = 0x9e3779b97f4a7c15 // 2^64 by the golden ratio: Knuth, The Art of Computer Programming, volume 3, §6.4
+	n := uint64(s.Drain)
+	for _, next := range [...]int64{s.Unit, s.Capacity, s.Tick, int64(s.Algorithm)<<32 | int64(s.Phase)} {
+		n = bits.RotateLeft64(n*odd, 32) ^ uint64(next)
+	}
+	return n * odd >> (64 - shapeBits)
 }
 
 // shapes remembers what it has coarsened.

@@ -217,7 +217,7 @@ func (s *Store) Peek(ctx context.Context, now int64, takes []bucket.Take, outs [
 }
 
 func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome, charge bool) (bool,
-	[]claim, error) {
+	[]*claim, error) {
 	if len(outs) < len(takes) {
 		return false, nil, fmt.Errorf("there is room for %d outcomes, want %d", len(outs), len(takes))
 	}
@@ -239,17 +239,13 @@ func (s *Store) decide(ctx context.Context, now int64, takes []bucket.Take, outs
 }
 
 // ask decides all claims: together where that can be, else apart.
-func (s *Store) ask(ctx context.Context, now int64, claims []claim, charge bool) (bool, error) {
+func (s *Store) ask(ctx context.Context, now int64, claims []*claim, charge bool) (bool, error) {
 	if s.cluster {
 		if groups := byTag(claims); len(groups) > 1 {
 			return s.apart(ctx, now, groups, charge)
 		}
 	}
-	all := make([]*claim, len(claims))
-	for i := range claims {
-		all[i] = &claims[i]
-	}
-	return s.together(ctx, now, all, charge)
+	return s.together(ctx, now, claims, charge)
 }
 
 // attempts is how often one decision reads a bucket that was left under another limit and finds it
@@ -262,7 +258,7 @@ var errRestless = errors.New(
 
 // together decides claims by one script, which must reach all of them.
 func (s *Store) together(ctx context.Context, now int64, claims []*claim, charge bool) (bool, error) {
-	if charge && len(claims) == 1 && claims[0].plain(s.moment(now)) {
+	if charge && len(claims) == 1 && s.plain(claims[0], now) {
 		if allowed, changed, err := s.one(ctx, now, claims[0]); !changed {
 			return allowed, err
 		}
@@ -295,7 +291,8 @@ func (s *Store) one(ctx context.Context, now int64, c *claim) (allowed, changed 
 	var room [96]byte
 	arg := append(appendDoubles(room[:0], s.time(now), c.units, c.shape.Capacity-c.units, c.shape.Drain),
 		c.shape.name...)
-	answer, _, err := s.runDated(ctx, c.take.Tag, oneScript, []string{c.key}, []string{string(arg)})
+	c.texts = [2]string{c.key, string(arg)}
+	answer, _, err := s.runDated(ctx, c.take.Tag, oneScript, c.texts[:1], c.texts[1:])
 	if err != nil {
 		return false, false, err
 	}
