@@ -101,6 +101,48 @@ func (a *authority) client(t *testing.T, name string, ends time.Time) tls.Certif
 	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: k}
 }
 
+// tlsSettings are those of a gateway whose files are in dir.
+func tlsSettings(t *testing.T, dir string, files, clients *authority, auth string) config.TLS {
+	t.Helper()
+	path := func(name string, data []byte) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	cert, key := files.server(t)
+	c := config.TLS{
+		CertFile:      path("cert.pem", cert),
+		KeyFile:       path("key.pem", key),
+		ClientAuth:    auth,
+		ClientName:    "common_name",
+		ClientProject: "none",
+	}
+	if auth != "none" {
+		ca, _ := pemOf(t, clients.cert, nil)
+		c.ClientCAFile = path("ca.pem", ca)
+	}
+	return c
+}
+
+// MutualTLS has a gateway ask clients for certificates. A client shows one of its name, or none without a name.
+func MutualTLS(t *testing.T) (change func(*config.Config), client func(name string) *http.Client) {
+	t.Helper()
+	ours, clients := newAuthority(t, "ours"), newAuthority(t, "clients")
+	made := tlsSettings(t, t.TempDir(), ours, clients, "request")
+	return func(c *config.Config) { c.TLS = made }, func(name string) *http.Client {
+		conf := &tls.Config{RootCAs: x509.NewCertPool()}
+		conf.RootCAs.AddCert(ours.cert)
+		if name != "" {
+			conf.Certificates = []tls.Certificate{clients.client(t, name, time.Now().Add(time.Hour))}
+		}
+		transport := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: true}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+}
+
 // tlsGateway starts a daemon with TLS whose rule is one request an hour.
 func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 	change ...func(*config.Config)) (d *Daemon, dir string) {
@@ -111,28 +153,13 @@ func tlsGateway(t *testing.T, files *authority, clients *authority, auth string,
 		_, _ = io.WriteString(w, "ok")
 	}))
 	t.Cleanup(api.Close)
-	path := func(name string, data []byte) string {
-		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	cert, key := files.server(t)
 	c := config.Default()
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
-	c.DB, c.Routes = "sqlite:"+filepath.Join(dir, "headgate.db"), []string{path("routes.txt", []byte("GET /x\n"))}
-	c.TLS = config.TLS{
-		CertFile:      path("cert.pem", cert),
-		KeyFile:       path("key.pem", key),
-		ClientAuth:    auth,
-		ClientName:    "common_name",
-		ClientProject: "none",
+	c.DB, c.Routes = "sqlite:"+filepath.Join(dir, "headgate.db"), []string{filepath.Join(dir, "routes.txt")}
+	if err := os.WriteFile(c.Routes[0], []byte("GET /x\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if auth != "none" {
-		ca, _ := pemOf(t, clients.cert, nil)
-		c.TLS.ClientCAFile = path("ca.pem", ca)
-	}
+	c.TLS = tlsSettings(t, dir, files, clients, auth)
 	for _, f := range change {
 		f(&c)
 	}
