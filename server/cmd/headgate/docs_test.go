@@ -56,6 +56,10 @@ func repository(t *testing.T) string {
 // withoutExample are the pages that list what other pages show.
 var withoutExample = []string{"README.md", "glossary.md"}
 
+// ofADay are the pages that show what is counted by the day, and the zone of their days. One that prints something else
+// once midnight has come between its commands begins anew, on the new day.
+var ofADay = map[string]string{"usage.md": "UTC", "calendar.md": "Europe/Zurich"}
+
 // pages returns the paths of docs/*.md but for those without an example, and README.md.
 func pages(t *testing.T, root string) []string {
 	t.Helper()
@@ -76,7 +80,7 @@ func TestPagesRun(t *testing.T) {
 	for _, path := range pages(t, root) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
-			runPage(t, path, program)
+			runPage(t, path, program, time.Now)
 		})
 	}
 }
@@ -108,10 +112,25 @@ func servingBy(t *testing.T, engine, program string) string {
 	return script
 }
 
-func runPage(t *testing.T, path, program string) {
+func runPage(t *testing.T, path, program string, clock func() time.Time) {
+	today := func() string { return "any" }
+	if zone := ofADay[filepath.Base(path)]; zone != "" {
+		place, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		today = func() string { return clock().In(place).Format(time.DateOnly) }
+	}
+	for !playPage(t, path, program, today) {
+	}
+}
+
+// playPage runs a page from its first block, to its end or until it has to begin anew.
+func playPage(t *testing.T, path, program string, today func() string) (done bool) {
 	blocks := readBlocks(t, path)
 	readme := filepath.Base(path) == "README.md"
 	s := newSession(t, program, path)
+	s.today, s.day = today, today()
 	examples := 0
 	for _, b := range blocks {
 		switch {
@@ -119,7 +138,10 @@ func runPage(t *testing.T, path, program string) {
 			s.write(b)
 		case b.language == "console" && (b.run || !readme):
 			examples++
-			s.console(filepath.Base(path), b)
+			if s.console(filepath.Base(path), b); s.anew {
+				s.kill()
+				return false
+			}
 		case b.language == "go":
 			examples++ // TestBlocksAreOfAKind finds it in a tested file
 		}
@@ -127,6 +149,7 @@ func runPage(t *testing.T, path, program string) {
 	if examples == 0 {
 		t.Errorf("%s has no block of console or go, want a worked example", filepath.Base(path))
 	}
+	return true
 }
 
 // block is a fenced block and the comments before it.
