@@ -78,6 +78,7 @@ type client struct {
 	events    string
 	tokenFile string
 	http      *http.Client
+	patience  time.Duration // with one call
 }
 
 func newClient(c Config) (*client, error) {
@@ -118,6 +119,7 @@ func newClient(c Config) (*client, error) {
 		http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // with a token, nowhere else
 		}},
+		patience: callTimeout,
 	}, nil
 }
 
@@ -193,7 +195,7 @@ func clipped(s string, most int) string {
 
 // list reads all objects, and the version of the list.
 func (c *client) list(ctx context.Context) (all []*object, version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	more, size := "", 0
 	for {
@@ -253,7 +255,7 @@ type event struct {
 // time. opened is called once it has begun.
 func (c *client) watch(ctx context.Context, version string, last time.Duration, opened func(),
 	changed func(event) error) error {
-	ctx, cancel := context.WithTimeout(ctx, last+callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, last+c.patience)
 	defer cancel()
 	answer, err := c.call(ctx, http.MethodGet, c.base+"?"+url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version},
@@ -304,7 +306,7 @@ func (c *client) tell(ctx context.Context, body []byte) error {
 }
 
 func (c *client) send(ctx context.Context, method, at, kind string, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	answer, err := c.call(ctx, method, at, kind, body)
 	if err == nil {

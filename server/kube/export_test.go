@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/headgate-io/headgate/policy"
@@ -62,6 +63,13 @@ func (s *Source) Apply(kind, object string) error {
 	s.mu.Unlock()
 	_, err := s.apply(event{kind, json.RawMessage(object)})
 	return err
+}
+
+// Patient has a Source wait a minute for each answer, on a machine that has no time for it.
+func (s *Source) Patient() *Source {
+	s.client.patience = time.Minute
+	s.client.http.Transport.(*http.Transport).ResponseHeaderTimeout = time.Minute
+	return s
 }
 
 type kubeObject = object

@@ -184,7 +184,7 @@ func served(t *testing.T, answer http.HandlerFunc) *kube.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return source
+	return source.Patient()
 }
 
 // What an API server says that cannot be is an error, not rules; and never a long one.
