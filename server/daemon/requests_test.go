@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"database/sql"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -56,7 +58,7 @@ func TestHigherLimit(t *testing.T) {
 		!strings.Contains(body, "\nheadgate_limit_requests_open 1\n") {
 		t.Errorf("metrics = %d, want one open request", code)
 	}
-	code, body := s.decide(t, filed.ID, "approve", `{"limit":4,"for":"10s","note":"four will do","by":"op"}`)
+	code, body := s.decide(t, filed.ID, "approve", `{"limit":4,"for":"1h","note":"four will do","by":"op"}`)
 	var approved admin.Approved
 	if code != 200 || json.Unmarshal([]byte(body), &approved) != nil {
 		t.Fatalf("approve = %d %s", code, body)
@@ -75,6 +77,16 @@ func TestHigherLimit(t *testing.T) {
 	}
 	if line := s.budgets(t, "acme").Budgets[0]; line.Limit != 4 || line.Until.IsZero() {
 		t.Errorf("the caller sees %+v, want the limit of 4 and its end", line)
+	}
+	// Until here it is not over, however slow the machine is; then it is in a moment.
+	db, err := sql.Open("sqlite", filepath.Join(s.dir, "headgate.db")+patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() //nolint:errcheck // of a test
+	if _, err := db.ExecContext(t.Context(), "UPDATE policies SET expires_at = ? WHERE project_id = 'acme'",
+		time.Now().Unix()+2); err != nil {
+		t.Fatal(err)
 	}
 	var now developers.Report
 	eventually(t, "the higher limit ends", func() bool {
