@@ -213,17 +213,23 @@ func TestRealNginxAtOnce(t *testing.T) {
 			all = append(all, request{from, "/v1/slow"}, request{from, "/v1/reports"})
 		}
 	}
-	// A request is under way when the API has it, and refused when it is answered first.
+	// A request is under way when the API has it, and refused when it is answered first. It is over when the server
+	// closes its connection: before, though it is answered, its place may still be taken.
 	together := func(url string) (admitted []bool) {
 		var answered sync.WaitGroup
 		for _, r := range all {
 			dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(r.from)}}
-			client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+			host := strings.TrimPrefix(url, "http://")
+			conn, err := dialer.DialContext(t.Context(), "tcp", host)
+			if err != nil {
+				t.Fatal(err)
+			}
 			refused := make(chan error, 1)
 			answered.Go(func() {
-				answer, err := client.Get(url + r.path)
+				defer conn.Close() //nolint:errcheck // of a test
+				_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", r.path, host)
 				if err == nil {
-					answer.Body.Close()
+					_, err = io.Copy(io.Discard, conn)
 				}
 				refused <- err
 			})
