@@ -171,14 +171,17 @@ func TestAttackOnPlaces(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		<-time.After(400 * time.Millisecond) // as its API would
+		// As its API would. A machine may be as much slower as half of it with a request that is to count for certain.
+		<-time.After(600 * time.Millisecond)
 		mu.Lock()
 		taken[name]--
 		mu.Unlock()
 	}))
 	defer server.Close()
 	args := []string{"attack", server.URL, "--endpoint", "GET /v1/report", "--at-once", "2"}
+	began := time.Now()
 	code, stdout, stderr := call(t, t.TempDir(), args...)
+	part := time.Since(began) / 3 // enough for some attacks, and not for all, on this machine
 	for _, want := range []string{
 		"\nexpected   2 at once\n", "  AT ONCE  ", "\nplain     held ", "\nheaders   widened ",
 		" requests were under way at the same moment for certain, and ", "; 2 at once is what was expected.\n",
@@ -191,7 +194,7 @@ func TestAttackOnPlaces(t *testing.T) {
 	if want := "headgate: the limit was widened by headers\n"; code != exitFailure || stderr != want {
 		t.Errorf("exit %d, stderr is %q, want %d, %q", code, stderr, exitFailure, want)
 	}
-	_, stdout, _ = call(t, t.TempDir(), append(args, "--json", "--duration", "6s")...)
+	_, stdout, _ = call(t, t.TempDir(), append(args, "--json", "--duration", part.String())...)
 	var report attackReport
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.AtOnce != 2 || report.Stopped == "" ||
 		len(report.Findings) == 0 || report.Findings[0].AtOnce == 0 || strings.Contains(stdout, `"limit"`) {
