@@ -92,22 +92,10 @@ func (l *Limiter) reserveWait(ctx context.Context, r Request, timeout time.Durat
 			l.consume(ctx, t)
 		}
 	}
-	l.tellTurn(ctx, t)
-	wait := t.decision.Wait
-	switch {
-	case wait <= 0:
-		return made, t.decision, nil
-	case made.ID == (reservation.ID{}):
-		err := l.await(ctx, t, wait)
-		return made, t.decision, err
-	case awaitTurn(ctx, wait):
-		return made, t.decision, nil
+	if err := l.await(ctx, t, made.ID); err != nil {
+		return Reservation{}, t.decision, err
 	}
-	now := l.clock.Now()
-	// What cannot be given back stays taken until it has drained.
-	_, _ = l.settle(context.WithoutCancel(ctx), made.ID, now, Answer{Abandoned: true})
-	l.abandon(t, now)
-	return Reservation{}, t.decision, ctx.Err()
+	return made, t.decision, nil
 }
 
 func (l *Limiter) reserve(ctx context.Context, t *trip, timeout time.Duration) Reservation {

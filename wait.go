@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/internal/waiters"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // Wait is Check for callers who hold the request back until its turn: it decides, and if rules with
@@ -18,7 +18,7 @@ import (
 // If ctx ends while the request waits, Wait returns its error and a denied Decision, and gives back
 // what the request took, as far as time has not done so already.
 //
-// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a count.
+// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a count and a reservation.
 func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	t := l.begin(ctx, &r)
 	defer l.end(t)
@@ -30,11 +30,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 		defer l.waiting.Leave(l.queue(t))
 	}
 	l.consume(ctx, t)
-	l.tellTurn(ctx, t)
-	var err error
-	if wait := t.decision.Wait; wait > 0 {
-		err = l.await(ctx, t, wait)
-	}
+	err := l.await(ctx, t, reservation.ID{})
 	return t.decision, err
 }
 
@@ -77,16 +73,31 @@ func awaitTurn(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// await holds a request back. If its caller leaves, the decision is reversed.
-func (l *Limiter) await(ctx context.Context, t *trip, wait time.Duration) error {
-	if awaitTurn(ctx, wait) {
+// await tells Options.Observe of a request, and holds it back until its turn if it has to wait. If its caller leaves,
+// the decision is reversed. What a request took that has not reserved it is reserved until its turn, so that it gives
+// nothing back to a bucket that somebody fills meanwhile; without room for that it gives nothing back.
+func (l *Limiter) await(ctx context.Context, t *trip, made reservation.ID) error {
+	wait, until := t.decision.Wait, reservation.ID{}
+	if wait > 0 && made == until && l.reservations.Begin(t.plan.Now) {
+		receipt := l.reservations.Blank()
+		t.plan.Receipt(receipt)
+		until = l.reservations.Add(receipt, reservation.Never)
+		made = until
+	}
+	l.tellTurn(ctx, t)
+	switch {
+	case wait <= 0:
+		return nil
+	case awaitTurn(ctx, wait):
+		if until != (reservation.ID{}) {
+			_, s, _ := l.reservations.Claim(until, t.plan.Now) // nobody else knows it
+			l.reservations.Finish(until, s)
+		}
 		return nil
 	}
 	now := l.clock.Now()
-	if buckets, ok := l.buckets.(bucket.Refunder); ok {
-		// What cannot be given back stays taken, which denies somebody later and admits nobody.
-		_ = t.plan.GiveBack(context.WithoutCancel(ctx), buckets, now)
-	}
+	// What cannot be given back stays taken, which denies somebody later and admits nobody.
+	_, _ = l.settle(context.WithoutCancel(ctx), made, now, Answer{Abandoned: true})
 	l.abandon(t, now)
 	return ctx.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
 )
@@ -135,6 +136,60 @@ func TestWaitStopsWithItsContext(t *testing.T) {
 			t.Errorf("Wait of who has left already = %v, %v, %v", d.Allowed, d.Reason, err)
 		}
 	})
+}
+
+// TestWhoLeavesGivesNobodyElsesTokensBack: what became of a bucket while a request waited for its turn leaves it
+// nothing to give back there, so that others' tokens are not given back in its place.
+func TestWhoLeavesGivesNobodyElsesTokensBack(t *testing.T) {
+	for name, meanwhile := range map[string]func(b *trial.Bench, rates *adaptive.Table){
+		"an operator filled it": func(b *trial.Bench, _ *adaptive.Table) {
+			subject, query := policy.SubjectPrincipal, trial.Mine
+			query.Subject = &subject
+			if _, err := b.Reset(t.Context(), query, nil); err != nil {
+				t.Error(err)
+			}
+		},
+		"its rate was lowered no more": func(b *trial.Bench, rates *adaptive.Table) {
+			now := b.Now.UnixNano()
+			rates.Follow(adaptive.Change{Endpoint: "GET /a", At: now, Since: now, Own: adaptive.Whole})
+			b.Now = b.Now.Add(5 * time.Minute) // it is full
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b *trial.Bench
+			waits, rates := false, &adaptive.Table{}
+			b = trial.New(t, []string{"GET /a"}, []policy.Rule{
+				{Endpoint: "GET /a", Limit: 600, Per: time.Minute},
+				{Endpoint: "GET /a", Limit: 6000, Per: time.Hour, Algorithm: policy.LeakyBucket,
+					Subject: policy.SubjectIP},
+			}, func(o *headgate.Options) {
+				o.Adaptive = rates
+				o.Observe = func(_ *headgate.Request, d *headgate.Decision) {
+					if waits {
+						waits = false
+						meanwhile(b, rates)
+						if d := b.Take(b.TokensLeft()); !d.Allowed || b.TokensLeft() != 0 {
+							t.Errorf("others: %v, %d tokens are left, want all taken", d.Reason, b.TokensLeft())
+						}
+						b.Now = b.Now.Add(time.Millisecond)
+					}
+				}
+			})
+			now := b.Now.UnixNano()
+			rates.Follow(adaptive.Change{Endpoint: "GET /a", At: now, Since: now, Own: adaptive.Whole / 1024})
+			b.Take(1)
+			gone, leave := context.WithCancel(t.Context())
+			leave()
+			waits = true
+			d, err := b.Wait(gone, headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: 100})
+			if err == nil || d.Reason != headgate.Abandoned {
+				t.Fatalf("Wait = %v, %v, want a caller that left", d.Reason, err)
+			}
+			if left := b.TokensLeft(); left != 0 {
+				t.Errorf("%d tokens are left, want 0: others took all", left)
+			}
+		})
+	}
 }
 
 func TestWaitersAreBounded(t *testing.T) {

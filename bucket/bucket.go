@@ -117,7 +117,7 @@ type Outcome struct {
 	Wait time.Duration
 
 	// Later is by how much later than now a window, or a cell of a sliding log, counts what it is
-	// charged, since others came before whose now was later; 0 for every other. Change.Charged and
-	// Refunder.Refund are to be told that time.
+	// charged, since others came before whose now was later; 0 for every other. Change.Charged is to be told
+	// that time.
 	Later time.Duration
 }

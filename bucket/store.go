@@ -6,8 +6,8 @@ import "context"
 // bucket/scoped do, and bucket/buckettest is its contract as tests. It is safe for
 // concurrent use, and times are in Unix nanoseconds.
 //
-// What only some stores can do besides is a type of its own: Refunder, Learner,
-// Sharer. headgate.New asks the store which of them it is.
+// What only some stores can do besides is a type of its own: Learner, Sharer.
+// headgate.New asks the store which of them it is.
 type Store interface {
 	// TryConsume takes from all buckets or from none, and writes takes[i]'s
 	// outcome to outs[i]. An error means that it could not find out; nothing was
@@ -24,14 +24,6 @@ type Store interface {
 	// share has to see to Change.Charged: a headgate.Limiter knows of its own
 	// reservations alone.
 	Correct(ctx context.Context, now int64, changes []Change, moved []int64) error
-}
-
-// Refunder is a Store that gives back what was not used. Without it, what a request
-// took stays taken when its caller stops waiting.
-type Refunder interface {
-	// Refund gives back what takes, admitted together at charged, did not use
-	// after all, less what has drained since.
-	Refund(ctx context.Context, now, charged int64, takes []Take) error
 }
 
 // Learner is a Store that has to hear of a change before the first take under it,

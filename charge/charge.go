@@ -5,8 +5,6 @@ package charge
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -413,17 +411,6 @@ func (p *Plan) Together(of int) []bucket.Take {
 		}
 	}
 	return takes
-}
-
-// GiveBack gives back what an admitted request was charged, at now: by all but those of shadow rules that had no room.
-func (p *Plan) GiveBack(ctx context.Context, buckets bucket.Refunder, now int64) error {
-	var failed []error
-	for i := range p.Takes {
-		if out := &p.Outs[i]; out.Allowed {
-			failed = append(failed, buckets.Refund(ctx, now, p.Now+int64(out.Later), p.Takes[i:i+1]))
-		}
-	}
-	return errors.Join(failed...)
 }
 
 // SetCost changes what the request costs.

@@ -183,17 +183,6 @@ func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change
 	return err
 }
 
-func (l *ledger) Refund(ctx context.Context, now, charged int64, takes []bucket.Take) error {
-	for i := range takes {
-		if t := &takes[i]; isPlaces(&t.Shape) {
-			l.movePlace(now, &bucket.Change{Key: t.Key, Charged: charged})
-		} else {
-			l.serve(t.Key, charged, 0)
-		}
-	}
-	return l.Store.Refund(ctx, now, charged, takes)
-}
-
 // serve notes that of what a bucket was charged at a time so many tokens were used.
 func (l *ledger) serve(k key.Key, charged, tokens int64) {
 	for i := range l.entries[k] {

@@ -169,8 +169,7 @@ func (w *company) abandon() {
 	leave()
 	var d headgate.Decision
 	var err error
-	waits := w.rng.IntN(2) == 0
-	if waits {
+	if w.rng.IntN(2) == 0 {
 		d, err = w.Wait(ctx, r)
 	} else {
 		_, d, err = w.ReserveWait(ctx, r, 0)
@@ -178,12 +177,7 @@ func (w *company) abandon() {
 	if errors.Is(err, context.Canceled) {
 		w.seen["abandoned"]++
 	}
-	if !w.restores(&d) || w.costs(&d) {
-		return
-	}
-	if !d.Allowed && !waits && w.settled() {
-		w.same("an abandoned reservation", before, w.spare())
-	} else if !d.Allowed && waits && time.Since(w.changed) > 10*time.Second { // Refund gives nothing back for a while
+	if w.restores(&d) && !w.costs(&d) && !d.Allowed && w.settled() {
 		w.same("an abandoned request", before, w.spare())
 	}
 }

@@ -77,8 +77,6 @@ func TestLogRefunds(t *testing.T) {
 		if ok, outs := decide(t, store, noon, take); !ok {
 			t.Fatalf("%+v", outs)
 		}
-		if err := store.Refund(t.Context(), noon, noon, take); err != nil {
-			t.Fatal(err)
-		}
+		correct(t, store, noon, bucket.Change{Key: take[0].Key, Shape: shape, Units: -3 * shape.Unit, Charged: noon})
 	}
 }

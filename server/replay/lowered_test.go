@@ -18,15 +18,14 @@ import (
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
-	"github.com/headgate-io/headgate/reservation"
 	"github.com/headgate-io/headgate/server/decisionlog"
 )
 
 // TestDecisionsOfLoweredRatesAreTheSame: what was decided while rates were lowered and raised, by what one gateway saw
-// and by what several agreed on, is decided again as it was from the log of it. So are the waits that callers are told
-// of, to the nanosecond.
+// and by what several agreed on, is decided again as it was from the log of it, also after callers who left while they
+// waited for their turn. So are the waits that callers are told of, to the nanosecond.
 func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
-	denied, lowered := int64(0), int64(0)
+	denied, lowered, left := int64(0), int64(0), 0
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 41))
 		rules := []policy.Rule{
@@ -35,6 +34,8 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 			{Endpoint: policy.All, Subject: policy.SubjectIP, Limit: 60, Per: time.Minute},
 			{Endpoint: "POST /b", Limit: 20, Per: time.Minute, Scope: policy.Gossip},
 			{Endpoint: "GET /a", Limit: 6, Per: time.Hour, Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)},
+			{Endpoint: queue, Limit: 2 + rng.Int64N(9), Per: time.Minute, Burst: 3, Algorithm: policy.LeakyBucket,
+				Subject: policy.SubjectIP},
 		}
 		var clockAt atomic.Int64 // which who has requests under way looks at
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -54,18 +55,27 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 				binding, _ := d.Binding()
 				// A bad credential is refused where others pass, and costs what they cost.
 				*all = append(*all, fmt.Sprint(d.Template(), d.Allowed || d.Reason == headgate.BadCredential,
-					d.RetryAfter, binding.Lowered,
-					binding.Outcome.Remaining))
+					d.RetryAfter, binding.Outcome.Wait, binding.Lowered, binding.Outcome.Remaining))
 				also(r, d)
 			}
 		}
 		table := &adaptive.Table{Changed: log.Changed, KeepShared: seed%5 == 0}
 		of := map[string]adaptive.Settings{}
-		for _, at := range []string{"GET /a", "GET /b/{id}", "POST /b"} {
+		for _, at := range []string{"GET /a", "GET /b/{id}", "POST /b", queue} {
 			of[at] = adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 10, AtOnce: seed%2 == 0}
 		}
 		table.Use(of, now.UnixNano())
-		recorded := lowering(t, clock, rules, said(&then, log.Observe), table, log.Settled)
+		leaves := false // whoever has to wait for its turn, at some moment before it
+		recorded := lowering(t, clock, rules, said(&then, func(r *headgate.Request, d *headgate.Decision) {
+			log.Observe(r, d)
+			if leaves && d.Wait > 0 {
+				now = now.Add(time.Duration(rng.Int64N(int64(d.Wait))))
+				clockAt.Store(now.UnixNano())
+				left++
+			}
+		}), table, log)
+		gone, leave := context.WithCancel(t.Context())
+		leave()
 		slow := false
 		var held []headgate.Reservation
 		for range 1000 {
@@ -104,6 +114,15 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 			if rng.IntN(8) == 0 {
 				request.Header = http.Header{"X-Api-Key": {"hg_made_up"}}
 			}
+			if leaves = request.Target == "/c" && rng.IntN(2) == 0; leaves {
+				if rng.IntN(2) == 0 {
+					_, _ = recorded.Wait(gone, request)
+				} else if made, d, _ := recorded.ReserveWait(gone, request, time.Hour); d.Allowed {
+					held = append(held, made)
+				}
+				leaves = false
+				continue
+			}
 			if request.Target != "/a" && rng.IntN(4) > 0 {
 				recorded.Check(t.Context(), request)
 				continue
@@ -139,10 +158,13 @@ func TestDecisionsOfLoweredRatesAreTheSame(t *testing.T) {
 		report := r.Report()
 		denied, lowered = denied+report.Sides[0].Denied, lowered+report.Lowered
 	}
-	if denied < 1000 || lowered < 1000 {
-		t.Errorf("%d were denied, %d met a lowered rate: that shows little", denied, lowered)
+	if denied < 1000 || lowered < 1000 || left < 200 {
+		t.Errorf("%d were denied, %d met a lowered rate, %d left: that shows little", denied, lowered, left)
 	}
 }
+
+// queue is where requests wait for their turn.
+const queue = "GET /{rest...}"
 
 // another is what another gateway might say in the place of this one.
 func another(rng *rand.Rand, told []byte) []byte {
@@ -155,7 +177,7 @@ func another(rng *rand.Rand, told []byte) []byte {
 
 func lowering(t testing.TB, clock func() time.Time, rules []policy.Rule,
 	observe func(*headgate.Request, *headgate.Decision), table *adaptive.Table,
-	settled func(reservation.ID, int64, headgate.Answer)) *headgate.Limiter {
+	log *decisionlog.Log) *headgate.Limiter {
 	digester, err := identity.NewDigester(make([]byte, identity.MinSecretLength))
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +187,10 @@ func lowering(t testing.TB, clock func() time.Time, rules []policy.Rule,
 		t.Fatal(err)
 	}
 	return limiterWith(t, clock, rules, observe, func(o *headgate.Options) {
-		o.Adaptive, o.Settled, o.Identities, o.RefuseBadCredentials = table, settled, who, true
+		o.Adaptive, o.Identities, o.RefuseBadCredentials = table, who, true
+		if log != nil {
+			o.Settled, o.Abandoned = log.Settled, log.Abandoned
+		}
 	})
 }
 
