@@ -314,8 +314,10 @@ func (c *advice) guarded(groups []group) bool {
 	for _, g := range groups {
 		for _, subject := range []Subject{SubjectIP, SubjectPrincipalIP, SubjectIdentifier, SubjectIdentifierIP,
 			SubjectSite} {
-			if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.wall) {
-				return true
+			for _, subject := range []Subject{subject, subject.Counting(CountsRequests)} {
+				if id, ok := s.of(g, subject); ok && s.rows[id].mode == Enforce && s.live(&s.rows[id], c.wall) {
+					return true
+				}
 			}
 		}
 	}

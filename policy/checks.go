@@ -24,7 +24,7 @@ var checks = []Check{
 
 	{"no_default", Warning}, {"no_unknown", Warning}, {"no_endpoint", Warning}, {"unreachable", Warning},
 	{"expired", Warning}, {"void", Warning}, {"above_guard", Warning}, {"unseen", Warning}, {"unshared", Warning},
-	{"scattered", Warning}, {"as_strict", Warning},
+	{"scattered", Warning}, {"as_strict", Warning}, {"no_effect", Warning},
 	{"unused_store_loss", Warning}, {"not_kept", Warning}, {"every_request", Warning}, {"some_answers", Warning},
 	{"lockout", Warning}, {"path_alone", Warning}, {"unused_identifier", Warning},
 	{"priority_below_cost", Warning}, {"tier_without_rule", Warning}, {"secret_in_name", Warning},

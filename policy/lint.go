@@ -270,6 +270,7 @@ func (c *ruleCheck) warnRule(i int, r *Rule, at *place) {
 		c.rule(Warning, i, "unreachable", field, text(named(value)),
 			"none, because UNKNOWN rules are the same for everybody; this one never applies")
 	}
+	c.warnIdle(i, r)
 	if r.Scope.Shared() && !c.o.Shared {
 		c.rule(Warning, i, "unshared", "scope", text(r.Scope.String()),
 			"a store that replicas share, in the configuration; without one each replica admits the limit by itself")
@@ -292,21 +293,22 @@ func (c *ruleCheck) warnRule(i int, r *Rule, at *place) {
 // identifier that depends on the endpoint: rules for several are taken to mean
 // those where it is read.
 func (c *ruleCheck) unseen(r *Rule, at *place) bool {
+	of, _ := r.Subject.Counts()
 	switch {
-	case r.Subject == SubjectClaim && len(c.o.Claims) > 0:
+	case of == SubjectClaim && len(c.o.Claims) > 0:
 		return !slices.Contains(c.o.Claims, r.SubjectName())
-	case r.Subject == SubjectPath && (at.number == rowDefault || at.number == rowAll):
+	case of == SubjectPath && (at.number == rowDefault || at.number == rowAll):
 		return !c.hasParameter(r.SubjectName())
 	}
-	if r.Subject != SubjectIdentifier && r.Subject != SubjectIdentifierIP || len(c.o.Identified) == 0 {
-		return slices.Contains(c.o.Unseen, r.Subject)
+	if of != SubjectIdentifier && of != SubjectIdentifierIP || len(c.o.Identified) == 0 {
+		return slices.Contains(c.o.Unseen, of)
 	}
 	return r.Endpoint != Default && r.Endpoint != All && !slices.Contains(c.o.Identified, endpoint.ID(at.number))
 }
 
 // wantSeen says what subject the process could tell apart.
 func wantSeen(r *Rule) string {
-	switch r.Subject {
+	switch of, _ := r.Subject.Counts(); of {
 	case SubjectPath:
 		return "a parameter that some endpoint has; where it has none, the address stands in"
 	case SubjectClaim:
@@ -328,7 +330,8 @@ func (c *ruleCheck) wantName(r *Rule, at *place) string {
 	if read := (Rule{}); read.SetSubject(r.Only) != nil || read.Subject != r.Subject {
 		return wantSubject
 	}
-	if r.Subject != SubjectPath || at.want != "" || at.number == rowDefault || at.number == rowAll ||
+	of, what := r.Subject.Counts()
+	if of != SubjectPath || at.want != "" || at.number == rowDefault || at.number == rowAll ||
 		c.isOrphan(at.number) {
 		return ""
 	}
@@ -343,7 +346,7 @@ func (c *ruleCheck) wantName(r *Rule, at *place) string {
 		return "another subject, because no parameter of the endpoint has a segment of the path for itself"
 	}
 	for i := range have {
-		have[i] = text(pathParameter + ":" + have[i])
+		have[i] = text(countedTexts[what] + pathParameter + ":" + have[i])
 	}
 	return strings.Join(have, " or ")
 }

@@ -55,6 +55,9 @@ func ParseRule(text string) (Rule, error) {
 	}
 	if atOnce {
 		r.count(CountsUnderWay)
+	} else if r.Mode.Limits() && underWay(&r) {
+		errs = append(errs, fmt.Errorf("limit is %q, want \"%d at once by %s\", or a subject without in_flight: for "+
+			"a rate", fields[words], r.Limit, r.Whose()))
 	}
 	if len(errs) > 0 {
 		return Rule{}, fmt.Errorf("rule %q: %w", text, errors.Join(errs...))

@@ -50,6 +50,7 @@ func TestParseRuleSaysWhatIsWrong(t *testing.T) {
 		"* allow shadow":                 {"shadow stands behind allow"},
 		"* block by ip:moon":             {`an address or a network behind "ip:"`},
 		"default 20/s twice":             {`"twice" means nothing here`},
+		"* 5/s by in_flight:ip":          {`limit is "5/s", want "5 at once by ip"`},
 	} {
 		_, err := policy.ParseRule(text)
 		if err == nil {

@@ -23,7 +23,7 @@ func (c *review) checkTimes() {
 	t := c.o.Times
 	told := func(severity Severity, code, field, value, want string, is func(r *Rule) bool) {
 		c.ofAll(severity, code, field, value, want, func(r *Rule) bool {
-			return r.Mode == Enforce && r.Subject.ManyCallers() && r.Limit > 0 && is(r)
+			return r.Mode == Enforce && r.Subject.ManyCallers() && !underWay(r) && r.Limit > 0 && is(r)
 		})
 	}
 	if t.SameMoment {
@@ -46,7 +46,7 @@ func (c *review) checkTimes() {
 
 // ManyCallers reports whether a bucket of the subject is used by callers who are told apart otherwise.
 func (s Subject) ManyCallers() bool {
-	switch s {
+	switch of, _ := s.Counts(); of {
 	case SubjectProject, SubjectRegion, SubjectEndpoint, SubjectSite, SubjectPath, SubjectClaim:
 		return true
 	}

@@ -238,6 +238,11 @@ func (d *decoder) rule(r *policy.Rule, i int) error {
 	if err == nil && timed && hasPer {
 		err = d.problem("per", where, i, "per", "given", "the time in one place: limit has one, as 20/s does")
 	}
+	if err == nil && timed {
+		if want := r.WantUntimed(); want != "" {
+			err = d.problem("limit", where, i, "limit", fmt.Sprintf("%d per %ds", r.Limit, r.Per/time.Second), want)
+		}
+	}
 	if err == nil && !hasLimit && r.Mode.Limits() {
 		err = d.problem("limit", where, i, "limit", "missing",
 			`a whole number, 1 or more, or one with a time, such as "20/s"`)

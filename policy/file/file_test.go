@@ -142,6 +142,10 @@ func TestDecodeValues(t *testing.T) {
 		{"nothing", ``, `line 1: document: it is no JSON (it ends too early), want a JSON document`},
 		{"limit with two times", `{"rules": [{"endpoint": "default", "per": 60, "limit": "20/s"}]}`,
 			`line 1: rules[0]: per is given, want the time in one place: limit has one, as 20/s does`},
+		{"limit in a time on requests under way",
+			`{"rules": [{"endpoint": "default", "limit": "5/m", "subject": "in_flight:ip"}]}`,
+			`line 1: rules[0]: limit is 5 per 60s, want 5, because so many requests are under way at once for each ip, ` +
+				`and none in a time; or subject "ip" for a rate`},
 		{"limit without a number", `{"rules": [{"endpoint": "default", "limit": "some/s"}]}`,
 			`line 1: rules[0]: limit is "some/s", want a whole number, 1 to 9223372036854775807, or one with a time, such as "20/s" or "100/15min"`},
 		{"all at once", "{\"rules\": [\n{\"endpoint\": 1, \"limit\": 1.5},\n{\"endpoint\": \"default\", \"limit\": " +

@@ -102,6 +102,18 @@ func TestBadInput(t *testing.T) {
 			code: 2,
 			want: []string{"--per is given", "want the time in one place"},
 		},
+		"limit in a time on requests under way": {
+			args: "policy set default 5/s --subject in_flight:principal",
+			code: 2,
+			want: []string{`LIMIT is "5/s", want 5, because so many requests are under way at once`},
+		},
+		"a second for places": {
+			args: "policy set default 5 --subject in_flight:principal --per 1s",
+			code: 2,
+			want: []string{`--per is "1s", want 5s to 1h`},
+		},
+		"no project": {args: "policy delete default --project= --tier=", code: 2,
+			want: []string{"--project is empty, want the name of a project", "--tier is empty, want"}},
 		"limit of zero": {args: "policy set default 0", code: 2,
 			want: []string{`LIMIT is "0"`, "1 to 9223372036854775807"}},
 		"limit below zero": {args: "policy set default -1", code: 2,

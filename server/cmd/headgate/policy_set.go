@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,8 @@ documents. A running gateway acts on the change within a second.`,
 		Example: `  headgate policy set 'GET /v1/customers/{customer}' 5 --burst 10
   headgate policy set default 1000/m --project acme
   headgate policy set 'POST /v1/login' 10 --per 1m --subject ip --mode shadow
-  headgate policy set 'POST /v1/login' 5/m --count-when 401,403 --penalty '10 in 1m for 15m'
+  headgate policy set 'GET /v1/orders/{order}' 5/m --count-when 404 --penalty '10 in 1m for 15m'
+  headgate policy set '*' 20 --subject in_flight:principal
   headgate policy set 'GET /health' allow
   headgate policy set '*' block --subject ip:192.0.2.0/24 --expires 1h`,
 		Args: arguments(2, 2),
@@ -68,6 +70,9 @@ documents. A running gateway acts on the change within a second.`,
 				return usageError{err}
 			}
 			rule.Algorithm = policy.Whom{Subject: rule.Subject}.Algorithm(rule.Algorithm)
+			if err := checkTime(rule, args[1], cmd.Flags().Changed("per")); err != nil {
+				return usageError{err}
+			}
 			rule.Name = name
 			alone := func(o policy.CompileOptions) error { return rules.Check(policy.Document{}, rule, o) }
 			return changeRules(cmd, &from, alone, func(ctx context.Context, db editor, o policy.CompileOptions) error {
@@ -76,17 +81,13 @@ documents. A running gateway acts on the change within a second.`,
 					return err
 				}
 				for _, p := range policy.Lint(policy.Document{Rules: []policy.Rule{rule}}, o) {
-					if p.Code == "every_request" {
+					if slices.Contains(ofOneRule, p.Code) {
 						fmt.Fprintln(cmd.ErrOrStderr(), p)
 					}
 				}
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {
 					fmt.Fprintf(cmd.ErrOrStderr(),
 						"this was an enforced rule: from now on only less specific rules limit %s\n", before.Endpoint)
-				}
-				if !rule.Scope.Shared() && rule.OnStoreLoss != policy.LossClosed {
-					fmt.Fprintf(cmd.ErrOrStderr(), "--on-store-loss does nothing for scope %s, which needs no "+
-						"store; want scope strict, lease or sync with it\n", rule.Scope)
 				}
 				rule.Endpoint = record.KeyOf(rule).Endpoint
 				if err := out.say(cmd, file.From(policy.Document{Rules: []policy.Rule{rule}}).Rules[0], "set %s",
@@ -103,7 +104,8 @@ documents. A running gateway acts on the change within a second.`,
 	from.addFlags(cmd, "db", "server", "openapi", "routes")
 	named.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds")
+	flags.StringVar(&per, "per", "1s", "time over which LIMIT is given, in whole seconds; of requests under way, how "+
+		"long the place of one is kept whose process has died, 5s to 1h")
 	flags.Int64Var(&percent, "enforce-percent", 100,
 		"for how many of a hundred subjects the rule denies; for the others it is in shadow")
 	flags.Int64Var(&burst, "burst", 0, "most requests at once (default: as many as LIMIT)")
@@ -133,6 +135,10 @@ documents. A running gateway acts on the change within a second.`,
 	takesNumber(cmd, wrongLimit)
 	return cmd
 }
+
+// ofOneRule are the findings of lint that no other rule and no configuration could change: what a rule says at its
+// place means nothing, or everything.
+var ofOneRule = []string{"every_request", "unreachable", "unused_store_loss", "no_effect"}
 
 // sayLasting tells what a temporary rule stands in for.
 func sayLasting(ctx context.Context, w io.Writer, db editor, temporary policy.Rule) error {
@@ -210,6 +216,21 @@ func setRate(rule *policy.Rule, text, per string, given func(flag string) bool) 
 	}
 	if given("per") {
 		return fmt.Errorf("LIMIT is %q and --per is given, want the time in one place", text)
+	}
+	return nil
+}
+
+// checkTime refuses a time for requests under way, which are so many at once. The second that --per is by itself
+// stands for none.
+func checkTime(rule policy.Rule, limit string, givenPer bool) error {
+	switch want := rule.WantUntimed(); {
+	case want == "":
+		return nil
+	case strings.Contains(limit, "/"):
+		return fmt.Errorf("LIMIT is %q, want %s", limit, want)
+	case givenPer && rule.Per <= time.Second:
+		return fmt.Errorf("--per is %q, want 5s to 1h, how long the place of a request is kept whose process has "+
+			"died, or no such flag for 30s", rule.Per)
 	}
 	return nil
 }

@@ -64,9 +64,14 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 	// which says nothing of a local rule
 	_, set, said := call(t, dir, "policy", "set", "default", "20", "--on-store-loss", "open")
 	if set != "set default: 20 per 1s for each principal\n" ||
-		!strings.Contains(said, "--on-store-loss does nothing for scope local") {
+		!strings.Contains(said, `on_store_loss is "open", want none, because scope is "local"`) {
 		t.Errorf("set --on-store-loss of a local rule says %q and %q", set, said)
 	}
+	_, _, said = call(t, dir, "policy", "set", "WS-SEND /v1/chat", "20", "--subject", "in_flight:ip")
+	if !strings.Contains(said, "this one never applies") {
+		t.Errorf("set of a rule that never applies says %q", said)
+	}
+	must(t, dir, "policy", "delete", "WS-SEND /v1/chat", "--subject", "in_flight:ip")
 	listed := strings.Join(strings.Fields(must(t, dir, "policy", "list")), " ")
 	if want := "SCOPE STORE LOST POST /v1/payments - - principal 5 per 1s - enforce - strict share default - - " +
 		"principal 20 per 1s - enforce - - -"; !strings.HasSuffix(listed, want) {
