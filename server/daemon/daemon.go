@@ -73,8 +73,9 @@ type Daemon struct {
 
 	balancer *balancer.Listener // nil without
 
-	api      swap     // what is behind gate
-	carriers carriers // to the API
+	api      swap          // what is behind gate
+	carriers carriers      // to the API
+	others   chan struct{} // holds one where the servers to try are others since
 	tunnels  gateway.Tunnels
 	answers  *decisions.Answers
 	reloads  reloads
@@ -101,7 +102,7 @@ func Start(ctx context.Context, c config.Config, o Options) (*Daemon, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	d := &Daemon{conf: c, log: o.Log}
+	d := &Daemon{conf: c, log: o.Log, others: make(chan struct{}, 1)}
 	d.reloads.read, d.reloads.file, d.reloads.level = o.Read, o.File, o.Level
 	for _, warning := range c.Warnings() {
 		o.Log.Warn(warning.String())
@@ -402,7 +403,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	refreshing.Go(func() { d.parts.adminTokens.run(background) })
 	refreshing.Go(func() { d.side.Run(background) })
 	refreshing.Go(func() { d.watchFiles(background) })
-	refreshing.Go(func() { d.tryUpstream(background) })
+	refreshing.Go(func() { d.tryUpstreams(background) })
 	refreshing.Go(func() { d.holds.gate.Run(background) })
 	refreshing.Go(func() { d.holds.admin.Run(background) })
 	refreshing.Go(func() { d.holds.asked.Run(background) })

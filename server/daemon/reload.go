@@ -142,6 +142,7 @@ func (d *Daemon) Reload(ctx context.Context) (record.Reload, error) {
 	defer d.reloads.turn.Unlock()
 	d.tell(systemd.SdNotifyReloading + "\n" + systemd.SdNotifyMonotonicUsec())
 	defer d.tell(systemd.SdNotifyReady)
+	before := d.carriers
 	done, err := d.reload(ctx)
 	done.At = time.Now().UTC()
 	d.reloads.mu.Lock()
@@ -161,6 +162,9 @@ func (d *Daemon) Reload(ctx context.Context) (record.Reload, error) {
 			append(about, "restart", strings.Join(done.Restart, ", "))...)
 	} else {
 		d.log.Info("reloaded", about...)
+	}
+	if d.carriers != before {
+		d.tryOthers()
 	}
 	return done, nil
 }

@@ -396,3 +396,36 @@ func TestReloadOfServersAmidAnAnswer(t *testing.T) {
 		t.Errorf("of the answer that was on its way %d bytes came, want %d", len(got), len("before")+1<<20)
 	}
 }
+
+// TestServersOfAReloadAreTried: as those of the start are, once the reload is over, which does not fail by it.
+func TestServersOfAReloadAreTried(t *testing.T) {
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	api.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1000}})
+	ca := filepath.Join(r.dir, "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ upstream, ca, want string }{
+		{"http://example.com", "", "it speaks TLS"},
+		{"https://example.com", "", "nobody who is trusted"},
+		{"https://api.internal", ca, "its certificate is not for"},
+	} {
+		before := len(r.said.String())
+		r.edit(func(c *config.Config) {
+			c.Upstream, c.Upstreams.TLS.CAFile = step.upstream, step.ca
+			c.Upstreams.Servers = []config.UpstreamServer{{Address: api.Listener.Addr().String(), Weight: 1}}
+		})
+		r.reload(t)
+		eventually(t, "the log says "+step.want, func() bool {
+			return strings.Contains(r.said.String()[before:], step.want)
+		})
+		text := r.said.String()[before:]
+		if at := strings.Index(text, "msg=reloaded"); at < 0 || at > strings.Index(text, "cannot be used now") {
+			t.Errorf("%s: the log is %s, want the reload before what came of the try", step.upstream, text)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -34,8 +35,9 @@ type Tried struct {
 	Refused bool
 }
 
-// TryUpstream opens a connection to each server of the API, with TLS where upstream is https, and ends it:
-// no request is sent. It takes a few seconds at most. The error is of the gateway's own files.
+// TryUpstream opens a connection to each server of the API, with TLS where upstream is https, and ends it. No request
+// is sent: where upstream is http, the first message of TLS is, which is no request, so that a server answers by which
+// it can be told whether it speaks TLS. It takes a few seconds at most. The error is of the gateway's own files.
 func TryUpstream(ctx context.Context, c *config.Config) ([]Tried, error) {
 	base, err := url.Parse(c.Upstream)
 	if err != nil || base.Host == "" || !c.Gateway() {
@@ -53,34 +55,95 @@ func TryUpstream(ctx context.Context, c *config.Config) ([]Tried, error) {
 	tried := make([]Tried, len(servers))
 	var all sync.WaitGroup
 	for i, s := range servers {
-		all.Go(func() { tried[i] = try(ctx, s.Address, secure) })
+		all.Go(func() { tried[i] = try(ctx, s.Address, base.Host, secure) })
 	}
 	all.Wait()
 	return tried, nil
 }
 
-func try(ctx context.Context, server string, secure *tls.Config) Tried {
+func try(ctx context.Context, server, host string, secure *tls.Config) Tried {
 	t := Tried{Server: server}
 	ctx, cancel := context.WithTimeout(ctx, upstreamPatience)
 	defer cancel()
-	network, address := "tcp", server
-	if path, ok := strings.CutPrefix(server, "unix:"); ok {
-		network, address = "unix", path
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	conn, err := connect(ctx, server)
 	if err != nil {
 		t.Wrong, t.Want = unconnected(err)
 		return t
 	}
 	defer func() { _ = conn.Close() }()
-	if secure != nil {
-		t.Refused = true
-		if t.Wrong, t.Want = handshake(ctx, conn, secure); t.Wrong == "" {
-			t.Refused = false
-		}
+	switch {
+	case secure != nil:
+		t.Wrong, t.Want = handshake(ctx, conn, secure)
+	case answersTLS(ctx, conn, host) && !answersPlain(ctx, server, host):
+		t.Wrong = "it speaks TLS, and no plain HTTP"
+		t.Want = "upstream with https://, or the port where it speaks plain HTTP"
 	}
+	t.Refused = t.Wrong != ""
 	return t
 }
+
+func connect(ctx context.Context, server string) (net.Conn, error) {
+	if path, ok := strings.CutPrefix(server, "unix:"); ok {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", server)
+}
+
+// answersTLS reports whether a server answers the first message of TLS by another of TLS, be it that it refuses.
+// Servers of plain HTTP take it for a request line that is none, which the empty line ends, so that they need not wait.
+func answersTLS(ctx context.Context, conn net.Conn, host string) bool {
+	var hello firstWrite
+	_ = tls.Client(&hello, &tls.Config{ServerName: bare(host), MinVersion: tls.VersionTLS12}).HandshakeContext(ctx)
+	got := exchange(conn, append(hello.text, "\r\n\r\n"...), 2)
+	const alert, handshake, major = 21, 22, 3 // RFC 8446, section 5.1
+	return len(got) == 2 && (got[0] == alert || got[0] == handshake) && got[1] == major
+}
+
+// answersPlain reports whether a server that speaks TLS takes plain requests as well, on the same port. Those that do
+// not answer by an alert, by 400, or by where to come with TLS.
+func answersPlain(ctx context.Context, server, host string) bool {
+	conn, err := connect(ctx, server)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	const like = "HTTP/1.1 200"
+	asked := "OPTIONS * HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n"
+	got := string(exchange(conn, []byte(asked), len(like)))
+	if len(got) < len(like) || !strings.HasPrefix(got, "HTTP/1.") {
+		return false
+	}
+	status := got[len(like)-3:]
+	return status != "400" && status[0] != '3'
+}
+
+// exchange sends a text and returns the first n bytes of the answer, or less if there are not so many in time.
+func exchange(conn net.Conn, text []byte, n int) []byte {
+	_ = conn.SetDeadline(time.Now().Add(upstreamPatience / 4))
+	if _, err := conn.Write(text); err != nil {
+		return nil
+	}
+	got := make([]byte, n)
+	n, _ = io.ReadFull(conn, got)
+	return got[:n]
+}
+
+// firstWrite is a connection that keeps what is written first, and ends.
+type firstWrite struct {
+	net.Conn
+	text []byte
+}
+
+func (f *firstWrite) Write(text []byte) (int, error) {
+	f.text = append(f.text, text...)
+	return len(text), nil
+}
+
+func (f *firstWrite) Read([]byte) (int, error) { return 0, io.EOF }
+func (f *firstWrite) Close() error             { return nil }
+
+// bare is a host without its port.
+func bare(host string) string { return (&url.URL{Host: host}).Hostname() }
 
 // unconnected is why there is no connection, and what would be right.
 func unconnected(err error) (wrong, want string) {
@@ -195,16 +258,36 @@ func inWords(err error) string {
 	}, err.Error()), 300)
 }
 
-// tryUpstream warns of servers of the API that cannot be reached as the gateway starts.
-func (d *Daemon) tryUpstream(ctx context.Context) {
-	tried, _ := TryUpstream(ctx, &d.conf) // its own files were read before
-	if ctx.Err() != nil {
-		return // the gateway ends
+// tryUpstreams warns of servers of the API that cannot be used as the gateway starts, and when a reload has others. It
+// holds up neither.
+func (d *Daemon) tryUpstreams(ctx context.Context) {
+	for {
+		d.tryUpstream(ctx, &d.parts.loaded.Load().conf)
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.others:
+		}
+	}
+}
+
+func (d *Daemon) tryUpstream(ctx context.Context, conf *config.Config) {
+	tried, _ := TryUpstream(ctx, conf) // its own files were read before
+	if ctx.Err() != nil || len(d.others) > 0 {
+		return // the gateway ends, or asks other servers by now
 	}
 	for _, t := range tried {
 		if t.Wrong != "" {
 			d.log.Warn("a server of the API cannot be used now", "server", t.Server,
 				"error", t.Wrong, "want", t.Want)
 		}
+	}
+}
+
+// tryOthers has tryUpstreams try the servers of the configuration that is in force by now.
+func (d *Daemon) tryOthers() {
+	select {
+	case d.others <- struct{}{}:
+	default: // it is to look already
 	}
 }

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,7 +78,16 @@ func TestTryUpstreamSaysWhy(t *testing.T) {
 			"wants a certificate of the gateway", "upstream_tls.cert_file", true},
 		"a certificate, by TLS 1.2": {secure, api(signs, named("api.internal"), asks(tls.VersionTLS12)),
 			"wants a certificate of the gateway", "upstream_tls.cert_file", true},
-		"old TLS":      {secure, api(signs, named("api.internal"), old), "protocol version", "TLS 1.2 or later", true},
+		"TLS where none is asked for": {plain, api(signs, named("api.internal")), "it speaks TLS", "https://",
+			true},
+		"old TLS where none is asked for": {plain, api(signs, named("api.internal"), old), "it speaks TLS", "https://",
+			true},
+		"TLS, and plain too":        {plain, both(t, "204 No Content"), "", "", false},
+		"TLS, and 400 where plain":  {plain, both(t, "400 Bad Request"), "it speaks TLS", "https://", true},
+		"TLS, and whither if plain": {plain, both(t, "301 Moved Permanently"), "it speaks TLS", "https://", true},
+		"it says nothing":           {plain, silent.Addr().String(), "", "", false},
+		"old TLS": {secure, api(signs, named("api.internal"), old), "protocol version", "TLS 1.2 or later",
+			true},
 		"expired":      {secure, api(signs, expired), "is good from", "new certificate", true},
 		"says nothing": {secure, silent.Addr().String(), "said nothing of TLS", "with TLS", true},
 	} {
@@ -102,6 +114,37 @@ func TestTryUpstreamSaysWhy(t *testing.T) {
 	})
 }
 
+// both is a server that answers the first message of TLS by an alert, and plain requests by a status.
+func both(t *testing.T, status string) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
+	t.Cleanup(func() { _ = l.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		text := bufio.NewReader(conn)
+		if first, err := text.Peek(1); err != nil || first[0] == 22 {
+			_, _ = conn.Write([]byte{21, 3, 3, 0, 2, 2, 40})
+		} else if _, err := http.ReadRequest(text); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 "+status+"\r\n\r\n")
+		}
+	}
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { serve(conn) })
+		}
+	})
+	return l.Addr().String()
+}
+
 // TestAnAPIThatIsDownIsSaidAtTheStart: the gateway starts, and its log says what no request can reach.
 func TestAnAPIThatIsDownIsSaidAtTheStart(t *testing.T) {
 	var log livelog.Text
@@ -109,7 +152,7 @@ func TestAnAPIThatIsDownIsSaidAtTheStart(t *testing.T) {
 	conf.Upstream, conf.Upstreams.Servers = "http://api.internal", []config.UpstreamServer{
 		{Address: "unix:/nowhere/api.sock", Weight: 1}}
 	d := &Daemon{conf: conf, log: slog.New(slog.NewTextHandler(&log, nil))}
-	d.tryUpstream(t.Context())
+	d.tryUpstream(t.Context(), &d.conf)
 	if text := log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "no such socket") ||
 		!strings.Contains(text, "server=unix:/nowhere/api.sock") {
 		t.Errorf("the log is %q, want a warning", text)
@@ -117,7 +160,7 @@ func TestAnAPIThatIsDownIsSaidAtTheStart(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	before := log.String()
-	if d.tryUpstream(ended); log.String() != before {
+	if d.tryUpstream(ended, &d.conf); log.String() != before {
 		t.Errorf("a gateway that ends says %q, want nothing", log.String()[len(before):])
 	}
 }

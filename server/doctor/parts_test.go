@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -144,7 +145,15 @@ func TestServersOfTheAPI(t *testing.T) {
 		s.dir+"/api.sock there is no such socket; it would get no requests until that changes the API started")
 	s.conf.Upstreams.Servers = nil
 	s.conf.Upstream = strings.Replace(up, "http:", "https:", 1)
-	s.want(doctor.Options{}, "upstream", doctor.Failure, "it does not speak TLS; the gateway would start, and answer")
+	s.want(doctor.Options{}, "upstream", doctor.Failure,
+		"it does not speak TLS; the gateway would start, and no request")
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	s.conf.Upstream = strings.Replace(secure.URL, "https:", "http:", 1)
+	s.want(doctor.Options{}, "upstream", doctor.Failure, "it speaks TLS, and no plain HTTP; the gateway would start")
+	s.conf.Upstream = strings.Replace(up, "http:", "https:", 1)
 	s.conf.Upstreams.TLS.CAFile = filepath.Join(s.dir, "nothing.pem")
 	s.want(doctor.Options{}, "upstream_tls", doctor.Failure, "nothing.pem: no such file")
 	s.conf.Listen, s.conf.Upstreams.TLS.CAFile = config.NoGateway, ""

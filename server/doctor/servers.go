@@ -7,7 +7,7 @@ import (
 	"github.com/headgate-io/headgate/server/daemon"
 )
 
-// checkServers tries whether the API takes connections, and sends it nothing. One that may only be down is worth
+// checkServers tries whether the API takes connections, and sends it no request. One that may only be down is worth
 // knowing; one that answers in a way that no request can work with is a failure.
 func checkServers(ctx context.Context, r *Report, c config.Config) {
 	tried, err := daemon.TryUpstream(ctx, &c)
@@ -21,11 +21,13 @@ func checkServers(ctx context.Context, r *Report, c config.Config) {
 		if several {
 			f.Setting, f.Value, follows = "upstream_servers", t.Server, "it would get no requests until that changes"
 		}
-		if t.Wrong != "" {
-			f.Level, f.Wrong = Note, t.Wrong+"; "+follows
-		}
-		if t.Refused {
+		switch {
+		case t.Refused:
 			f.Level = Failure
+			f.Wrong += "; the gateway would start, and no request would reach the API there until that changes"
+		case t.Wrong != "":
+			f.Level = Note
+			f.Wrong += "; " + follows
 		}
 		r.add(f)
 	}
