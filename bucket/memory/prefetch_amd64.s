@@ -9,6 +9,8 @@ TEXT ·prefetch(SB), NOSPLIT, $0-16
 	PREFETCHT0 64(BX)
 	PREFETCHT0 128(BX)
 	PREFETCHT0 192(BX)
+	PREFETCHT0 256(BX)
+	PREFETCHT0 320(BX)
 	RET
 
 // func prefetchLines(a, b *line)
