@@ -76,16 +76,15 @@ func (s State) Report(o *Outcome, now int64, sh *rate.Shape, units int64, allowe
 		return
 	}
 	d, credit := s.drain(now, sh)
-	d.report(o, credit, now, sh)
+	o.Remaining, o.ResetAfter = d.remaining(credit, sh), d.until(now, sh, d.Debt)
 	if !allowed && !o.Never {
 		o.RetryAfter = d.until(now, sh, d.Debt+units-sh.Capacity)
 	}
 }
 
-// report is the part of Report that drain leads to.
-func (s State) report(o *Outcome, credit, now int64, sh *rate.Shape) {
-	o.Remaining = int64(uint64(max(0, sh.Capacity-s.Debt+credit)) / uint64(sh.Unit))
-	o.ResetAfter = s.until(now, sh, s.Debt)
+// remaining is how many tokens a drained bucket has, of which units have drained beside what it owes.
+func (s State) remaining(credit int64, sh *rate.Shape) int64 {
+	return int64(uint64(max(0, sh.Capacity-s.Debt+credit)) / uint64(sh.Unit))
 }
 
 // Answer is Try, and Report of what became of it. Whoever is admitted, as most are, has the bucket drained once for
@@ -94,8 +93,12 @@ func (s State) Answer(o *Outcome, now int64, sh *rate.Shape, units int64) (after
 	if sh.Drain > 0 && units > 0 && sh.Algorithm.Drains() {
 		if d, credit := s.drain(now, sh); d.Debt-credit <= sh.Capacity-units {
 			d.Debt += units
-			*o = Outcome{Allowed: true}
-			d.report(o, credit, now, sh)
+			*o = Outcome{Allowed: true, Remaining: d.remaining(credit, sh)}
+			if d.Stamp == now { // as in whole nanoseconds, which most limits count in
+				o.ResetAfter = rate.TimeToFull(sh, d.Debt)
+			} else {
+				o.ResetAfter = d.until(now, sh, d.Debt)
+			}
 			return d, true
 		}
 	}

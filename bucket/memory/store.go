@@ -217,12 +217,10 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	if slot == nil || units < 0 {
 		return s.oneElseLocked(now, sh, sh.seekLocked(home, t.Key), t, o, units, commit)
 	}
-	after, allowed := bucket.State{Debt: slot.debt, Stamp: slot.stamp}.Try(now, &t.Shape, units)
+	after, allowed := bucket.State{Debt: slot.debt, Stamp: slot.stamp}.Answer(o, now, &t.Shape, units)
 	if allowed && commit && units > 0 {
 		slot.debt, slot.stamp = after.Debt, after.Stamp
 	}
-	// the processor waits for the lock to be free again, and does this meanwhile
-	after.Report(o, now, &t.Shape, units, allowed)
 	sh.mu.Unlock()
 	return allowed || t.Shadow
 }
