@@ -1535,6 +1535,8 @@ type Hour struct {
 
 // HourCount defines model for HourCount.
 type HourCount struct {
+	// Abandoned Of those admitted: their callers left before their turn, and the API saw none of them.
+	Abandoned    int64 `json:"abandoned"`
 	Admitted     int64 `json:"admitted"`
 	Denied       int64 `json:"denied"`
 	ShadowDenied int64 `json:"shadow_denied"`

@@ -282,7 +282,7 @@ func TestSeriesCountWhatCountersGained(t *testing.T) {
 		g.now = g.now.Add(time.Second)
 		counters["default"] = activity.Counters{
 			Admitted: counters["default"].Admitted + 10,
-			Denied:   counters["default"].Denied + 1,
+			Denied:   counters["default"].Denied + 1, Abandoned: counters["default"].Abandoned + 2,
 		}
 		read()
 	}
@@ -290,8 +290,9 @@ func TestSeriesCountWhatCountersGained(t *testing.T) {
 	if got := fmt.Sprint(s.Admitted, s.Denied); got != "[140 50 30] [11 5 3]" {
 		t.Errorf("Series = %s, want [140 50 30] [11 5 3]", got)
 	}
-	if rates := g.Rates(); len(rates) != 1 || rates[0].Hour.Admitted != 220 || rates[0].Admitted != 19 {
-		t.Errorf("Rates = %+v, want 220 in the hour and 19 a second in the cells before", rates)
+	if rates := g.Rates(); len(rates) != 1 || rates[0].Hour.Admitted != 220 || rates[0].Admitted != 19 ||
+		rates[0].Hour.Abandoned != 24 {
+		t.Errorf("Rates = %+v, want 220 in the hour, of whom 24 left, and 19 a second in the cells before", rates)
 	}
 	if s := g.Series("another"); len(s.Admitted) != 3 || s.Admitted[0] != 0 {
 		t.Errorf("Series of another rule = %+v, want zeros", s)

@@ -16,8 +16,8 @@ const (
 )
 
 // Counters are how often a rule has admitted and denied since the process started; Shadow is how often it would have
-// denied, were it not in shadow.
-type Counters struct{ Admitted, Denied, Shadow uint64 }
+// denied, were it not in shadow, and Abandoned how many of those admitted left before their turn.
+type Counters struct{ Admitted, Denied, Shadow, Abandoned uint64 }
 
 // series is what counters came to, in cells.
 type series struct {
@@ -28,7 +28,7 @@ type series struct {
 
 type history struct {
 	last  Counters
-	cells [cells][3]uint32
+	cells [cells][4]uint32
 }
 
 func (s *series) init(now int64) {
@@ -39,7 +39,7 @@ func (s *series) init(now int64) {
 func (s *series) turn(cell int64) {
 	for gone := range min(cell-s.latest, int64(cells)) {
 		for _, h := range s.rules {
-			h.cells[(s.latest+1+gone)%int64(cells)] = [3]uint32{}
+			h.cells[(s.latest+1+gone)%int64(cells)] = [4]uint32{}
 		}
 	}
 	s.latest = max(s.latest, cell)
@@ -65,6 +65,7 @@ func (t *Table) Read(all iter.Seq2[string, Counters]) {
 		at[0] += uint32(c.Admitted - h.last.Admitted)
 		at[1] += uint32(c.Denied - h.last.Denied)
 		at[2] += uint32(c.Shadow - h.last.Shadow)
+		at[3] += uint32(c.Abandoned - h.last.Abandoned)
 		h.last = c
 	}
 }
@@ -87,6 +88,9 @@ type HourCount struct {
 	Admitted uint64 `json:"admitted"`
 	Denied   uint64 `json:"denied"`
 	Shadow   uint64 `json:"shadow_denied"`
+
+	// Abandoned is how many of those admitted never reached the API, as their callers left while they waited.
+	Abandoned uint64 `json:"abandoned"`
 }
 
 // rateCells is over how many complete cells a rate is taken.
@@ -106,6 +110,7 @@ func (t *Table) Rates() []Rate {
 			r.Hour.Admitted += uint64(h.cells[i][0])
 			r.Hour.Denied += uint64(h.cells[i][1])
 			r.Hour.Shadow += uint64(h.cells[i][2])
+			r.Hour.Abandoned += uint64(h.cells[i][3])
 		}
 		if r.Hour == (HourCount{}) {
 			continue

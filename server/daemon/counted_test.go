@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -112,6 +113,8 @@ func allCountTheSame(t *testing.T, engine string) {
 		{Endpoint: policy.All, Mode: policy.Block},
 		{Endpoint: policy.All, Mode: policy.Allow},
 		{Endpoint: policy.Default, Tier: "suspect", Limit: 10, Burst: 5, Name: "suspects"},
+		{Endpoint: "GET /v1/later", Limit: 1, Per: 40 * time.Second, Burst: 2, Algorithm: policy.LeakyBucket,
+			Name: "later"},
 	}
 	agent := newSigningAgent(t)
 	for i, subject := range map[int]string{8: "requests:principal", 12: "ip:192.0.2.0/24", 13: "ip:203.0.113.0/24"} {
@@ -127,7 +130,7 @@ func allCountTheSame(t *testing.T, engine string) {
 			c.Engine, c.Upstream, c.TrustedProxies = engine, api.URL, []string{"127.0.0.1"}
 			c.DecisionLog.File, c.DecisionLog.PerSecond, c.DecisionLog.AdmittedOneIn = written, 100_000, 1
 			c.Headers.Rules, c.BadCredentials = "binding", "reject"
-			c.MaxWait = 100 * time.Millisecond
+			c.MaxWait = time.Minute
 			c.Costs = map[string]int64{"POST /v1/rpc": 2}
 			c.Batches = []config.Batch{{Endpoint: "POST /v1/rpc"}}
 			c.Bytes = []config.ByteCount{{Endpoints: []string{"GET /v1/files/{id}"}, AtEnd: "cut"}}
@@ -140,7 +143,7 @@ func allCountTheSame(t *testing.T, engine string) {
 			c.Anomalies.Tiers = []config.ScoreTier{{Score: 60, Tier: "suspect", Addresses: true}}
 			c.SignedAgents.Tier = "gold"
 			c.Routes = []string{write("routes.txt", "GET /v1/items/{id}\nGET /v1/carts/{id}\nGET /v1/codes/{id}\n"+
-				"GET /v1/queue\nGET /v1/files/{id}\nPOST /v1/rpc\n"+
+				"GET /v1/queue\nGET /v1/later\nGET /v1/files/{id}\nPOST /v1/rpc\n"+
 				"POST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n")}
 		})
 		ask := func(rng *rand.Rand, caller, address string, header ...string) {
@@ -249,6 +252,49 @@ func allCountTheSame(t *testing.T, engine string) {
 				}
 			})
 		}
+		later := func(what string, want int) { // what is in turn later comes to so much
+			t.Helper()
+			eventually(t, fmt.Sprintf("%s of later is %d", what, want), func() bool {
+				_, page := call(t, "GET", r.admin+"/metrics", "")
+				return counted(t, page, what)[`rule="later"`] == want
+			})
+		}
+		token := signed(tokenSecret, `{"iss":"me","aud":"api","sub":"leaver","exp":%d}`, exp)
+		for n := range 5 { // of whose requests the first one is served, and the others leave while they wait
+			ctx, leave := context.WithCancel(t.Context())
+			request, err := http.NewRequestWithContext(ctx, "GET", r.gate+"/v1/later", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range map[string]string{"X-Forwarded-For": "198.51.100.99", "Caller": "leaver",
+				"Authorization": "Bearer " + token} {
+				request.Header.Set(name, value)
+			}
+			var gone sync.WaitGroup
+			gone.Go(func() {
+				answer, err := http.DefaultClient.Do(request)
+				if (err == nil) != (n == 0) {
+					t.Errorf("request %d for what is in turn later: %v, %v", n, answer, err)
+				}
+				if err == nil {
+					_ = answer.Body.Close()
+				}
+			})
+			later("allowed_total", n+1)
+			if n == 0 {
+				gone.Wait()
+				answered.add("passed")
+				spent.add("leaver passed")
+				told.add("passed by later")
+			}
+			leave()
+			gone.Wait()
+			later("abandoned_total", n)
+		}
+		eventually(t, "the page says how many left", func() bool {
+			_, text := call(t, "GET", r.admin+"/v1/activity", "")
+			return strings.Contains(text, `"abandoned":4}`)
+		})
 		callers.Wait()
 		close(asked)
 		background.Wait()
@@ -266,7 +312,8 @@ func allCountTheSame(t *testing.T, engine string) {
 		return n
 	}
 	byMetrics := map[string]map[string]int{}
-	for _, name := range []string{"allowed_total", "denied_total", "shadow_denied_total", "class_requests_total"} {
+	for _, name := range []string{"allowed_total", "abandoned_total", "denied_total", "shadow_denied_total",
+		"class_requests_total"} {
 		byMetrics[name] = counted(t, page, name)
 	}
 	byLog, byRule := readCounted(t, written)
@@ -282,7 +329,7 @@ func allCountTheSame(t *testing.T, engine string) {
 		t.Errorf("by the log %v, and clients were told %v", byRule, told.seen)
 	}
 	ended := counted(t, page, "bodies_ended_total")[""]
-	allowed, denied := sum(byMetrics["allowed_total"]), sum(byMetrics["denied_total"])
+	allowed, denied := sum(byMetrics["allowed_total"])-sum(byMetrics["abandoned_total"]), sum(byMetrics["denied_total"])
 	if n := sum(arrived.seen); n != allowed || n != answered.seen["passed"]+ended {
 		t.Errorf("%d requests arrived, %d are counted, %d passed and of %d the answer was refused", n, allowed,
 			answered.seen["passed"], ended)
@@ -300,7 +347,8 @@ func allCountTheSame(t *testing.T, engine string) {
 		}
 	}
 	bad := byMetrics["denied_total"][`reason="bad_credential",rule=""`]
-	if len(spending) != 5 || len(byMetrics["shadow_denied_total"]) == 0 || ended == 0 || bad == 0 ||
+	if len(spending) != 6 || sum(byMetrics["abandoned_total"]) != 4 || len(byMetrics["shadow_denied_total"]) == 0 ||
+		ended == 0 || bad == 0 ||
 		len(byMetrics["class_requests_total"]) < 3 {
 		t.Errorf("%v, %v and %d ended: that shows little", byMetrics, spending, ended)
 	}
@@ -336,6 +384,11 @@ func readCounted(t *testing.T, name string) (byMetric map[string]map[string]int,
 		}
 		for _, rule := range e.Shadow {
 			add("shadow_denied_total", "rule=%q", rule)
+		}
+		if e.Reason == "abandoned" { // it was let through, and nobody was told
+			add("abandoned_total", "rule=%q", e.Rule)
+			told["passed by "+e.Rule]--
+			continue
 		}
 		limited := slices.Contains([]string{"over_limit", "cost_above_burst", "in_penalty"}, e.Reason)
 		what := "passed"

@@ -90,8 +90,18 @@ func (p *parts) observe(r *headgate.Request, d *headgate.Decision) {
 
 // abandoned hears of callers that leave while their requests wait, of which observe has heard.
 func (p *parts) abandoned(r *headgate.Request, d *headgate.Decision, at int64) {
+	if p.usage != nil {
+		p.days.Abandoned(r, d, at)
+	}
 	if log := p.decisions.get(); log != nil {
 		log.Abandoned(r, d, at)
+	}
+	if r.UnderWay {
+		return
+	}
+	p.meter.Abandoned(r, d, at)
+	if p.usage != nil {
+		p.usage.Abandoned(r, d, at)
 	}
 }
 

@@ -188,6 +188,7 @@ type Meter struct {
 	allowed     *prometheus.CounterVec
 	denied      *prometheus.CounterVec
 	shadowed    *prometheus.CounterVec
+	abandoned   *prometheus.CounterVec
 	upstream    *prometheus.CounterVec
 	questions   *prometheus.CounterVec
 	descriptors *prometheus.CounterVec
@@ -212,7 +213,7 @@ type Meter struct {
 }
 
 type ruleCounters struct {
-	allowed, overLimit, aboveBurst, inPenalty, shadowed, early prometheus.Counter
+	allowed, abandoned, overLimit, aboveBurst, inPenalty, shadowed, early prometheus.Counter
 
 	use use
 }
@@ -227,7 +228,7 @@ func (m *Meter) Rules() iter.Seq2[string, activity.Counters] {
 		for title, c := range titles {
 			counters := activity.Counters{
 				Admitted: valueOf(c.allowed), Denied: valueOf(c.overLimit) + valueOf(c.aboveBurst) +
-					valueOf(c.inPenalty), Shadow: valueOf(c.shadowed),
+					valueOf(c.inPenalty), Shadow: valueOf(c.shadowed), Abandoned: valueOf(c.abandoned),
 			}
 			if !yield(title, counters) {
 				return
@@ -260,6 +261,8 @@ func New(o Options) *Meter {
 		allowed:  counter("allowed_total", "Requests allowed, by the rule that came closest to denying.", "rule"),
 		denied: counter("denied_total", "Requests denied, by the rule that denied and the reason.",
 			"rule", "reason"),
+		abandoned: counter("abandoned_total",
+			"Requests allowed whose caller left before their turn, by the rule that counts them as allowed.", "rule"),
 		shadowed: counter("shadow_denied_total", "Requests that a rule in shadow mode would have denied.", "rule"),
 		upstream: counter("upstream_failures_total", "Answers given in the API's place.", "status"),
 		questions: counter("questions_refused_total",
@@ -320,7 +323,7 @@ func New(o Options) *Meter {
 		m.stages.WithLabelValues(stage)
 	}
 	m.registry.MustRegister(callers, m.scores, m.early, m.classes, m.stages, m.allowed, m.denied, m.shadowed,
-		m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
+		m.abandoned, m.upstream, m.questions, m.descriptors, m.overrides, m.quotas, m.lost, m.calls, m.unrecorded,
 		sources{&useGauges{meter: m}, &gauges{o}, &holdGauges{o.Holds}, &fleetGauges{o.Fleet},
 			&revertGauges{o.Reverts}, &reloadGauges{o.Reloads}, &keptGauges{o.Kept, o.KeptUsage}, &storeGauges{o.Store},
 			&gossipGauges{o.Gossip}, &envelopeGauges{o.Envelopes}, &credentialGauges{o.Tokens, o.Agents, o.TLS},
@@ -419,6 +422,14 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 	}
 }
 
+// Abandoned counts a request that Observe has counted, whose caller left before its turn. It fits
+// headgate.Options.Abandoned.
+func (m *Meter) Abandoned(_ *headgate.Request, d *headgate.Decision, _ int64) {
+	if binding, ruled := d.Binding(); ruled {
+		m.rule(d.Policies(), binding.Rule).abandoned.Inc()
+	}
+}
+
 // Scored counts a request of a caller that has a score.
 func (m *Meter) Scored(score anomaly.Score) { m.scores.Observe(float64(score.Total)) }
 
@@ -475,6 +486,7 @@ func (m *Meter) titled(title string) *ruleCounters {
 	}
 	counters = &ruleCounters{
 		allowed:    m.allowed.WithLabelValues(title),
+		abandoned:  m.abandoned.WithLabelValues(title),
 		overLimit:  m.denied.WithLabelValues(title, headgate.OverLimit.String()),
 		aboveBurst: m.denied.WithLabelValues(title, headgate.CostAboveBurst.String()),
 		inPenalty:  m.denied.WithLabelValues(title, headgate.InPenalty.String()),

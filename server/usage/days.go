@@ -104,6 +104,46 @@ func (d *Days) Observe(r *headgate.Request, decided *headgate.Decision) {
 	}
 }
 
+// Abandoned takes back what Observe has counted of an admitted request whose caller left before its turn, at a time by
+// the clock of Decision.At. It fits headgate.Options.Abandoned.
+func (d *Days) Abandoned(r *headgate.Request, decided *headgate.Decision, at int64) {
+	if decided.Principal.Kind == identity.Address {
+		return
+	}
+	day := d.clock.Wall(d.clock.Now()-max(0, at-decided.At)) / aDay
+	underWay := r != nil && r.UnderWay
+	d.takeBack(day, &decided.Principal, decided, underWay)
+	for i := range decided.Others {
+		d.takeBack(day, &decided.Others[i], decided, underWay)
+	}
+}
+
+// takeBack takes a request back from the row of its caller, or of the others among whom it was counted: of its day, or
+// of the next one, if midnight came between the decision and its count.
+func (d *Days) takeBack(day int64, who *identity.Principal, decided *headgate.Decision, underWay bool) {
+	k := d.key(day, named(who))
+	s := &d.shards[k.caller.Hi%shards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; k.day <= day+1; k.day++ {
+		r := cmp.Or(s.rows[k], s.others[k.day])
+		if r == nil || r.Admitted == 0 {
+			continue
+		}
+		if !underWay {
+			r.Admitted--
+		}
+		r.Tokens -= min(r.Tokens, uint64(max(0, decided.Cost)))
+		return
+	}
+}
+
+// key is where the row of a caller is, who is named.
+func (d *Days) key(day int64, who *identity.Principal) callerDay {
+	var room [maxSubject]byte
+	return callerDay{day, d.keys.Key(0, 0, who.AppendSubject(room[:0]))}
+}
+
 const aDay = int64(24 * time.Hour)
 
 // mostName is how many bytes of a caller's name are kept, and of its project's. Of a longer one the beginning is, and a
@@ -131,9 +171,8 @@ func shortened(name string) string {
 func (d *Days) today() int64 { return d.clock.Wall(d.clock.Now()) / aDay }
 
 func (d *Days) observe(day int64, who *identity.Principal, decided *headgate.Decision, underWay bool) {
-	var room [maxSubject]byte
 	who = named(who)
-	k := callerDay{day, d.keys.Key(0, 0, who.AppendSubject(room[:0]))}
+	k := d.key(day, who)
 	s := &d.shards[k.caller.Hi%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,6 +47,38 @@ func TestDays(t *testing.T) {
 	}
 }
 
+// Who left before its turn used nothing, on the day on which it came, and what others did stays.
+func TestDaysTakeBackWhoLeft(t *testing.T) {
+	now := time.Date(2026, 11, 25, 23, 59, 0, 0, time.UTC)
+	d := usage.NewDays(func(who *identity.Principal) string { return who.ID }, func() time.Time { return now })
+	of := func(id string, cost int64) *headgate.Decision {
+		return &headgate.Decision{Principal: identity.Principal{Kind: identity.APIKey, ID: id}, Allowed: true,
+			Cost: cost, At: now.UnixNano()}
+	}
+	leaves := func(what *headgate.Decision) {
+		what.Allowed, what.Reason = false, headgate.Abandoned
+		d.Abandoned(nil, what, now.UnixNano())
+	}
+	first, second := of("a", 2), of("a", 3)
+	d.Observe(nil, first)
+	d.Observe(nil, second)
+	d.Observe(nil, of("b", 5))
+	midnight := of("c", 1)
+	now = now.Add(2 * time.Minute)
+	d.Observe(nil, of("a", 7))
+	leaves(second)
+	d.Observe(nil, midnight) // it was decided on the day before
+	leaves(midnight)
+	leaves(of("nobody", 1))
+	var got string
+	for _, r := range d.Rows(time.Time{}, now) {
+		got += fmt.Sprintln(r.Day.Day(), r.ID, r.Admitted, r.Denied, r.Tokens)
+	}
+	if want := "25 a 1 0 2\n25 b 1 0 5\n26 a 1 0 7\n26 c 0 0 0\n"; got != want {
+		t.Errorf("the rows are\n%s\nwant\n%s", got, want)
+	}
+}
+
 // However many callers come, as many rows are kept, and what has no room is counted all the same.
 func TestDaysAreBounded(t *testing.T) {
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)

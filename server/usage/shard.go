@@ -137,12 +137,20 @@ type caller struct {
 	rules     [MaxRules]tally
 }
 
-// rule returns the tally of a rule, a new one if need be.
-func (c *caller) rule(id uint64, now int64) *tally {
+// find returns the tally of a rule; nil if it has none.
+func (c *caller) find(id uint64) *tally {
 	for i := range c.used {
 		if c.ids[i] == id {
 			return &c.rules[i]
 		}
+	}
+	return nil
+}
+
+// rule returns the tally of a rule, a new one if need be.
+func (c *caller) rule(id uint64, now int64) *tally {
+	if t := c.find(id); t != nil {
+		return t
 	}
 	i := c.used
 	if i < MaxRules {
@@ -190,6 +198,16 @@ func (t *tally) add(now int64, admitted bool) {
 	}
 	if *n != math.MaxUint32 { // 35 million a second
 		*n++
+	}
+}
+
+// takeBack takes back one that was admitted in a cell, or in the next one: it was counted once it had been decided.
+func (t *tally) takeBack(then int64) {
+	for cell := then; cell <= then+1; cell++ {
+		if t.at(cell).admitted > 0 {
+			t.cells[cell%cells].admitted--
+			return
+		}
 	}
 }
 

@@ -106,6 +106,40 @@ func (t *Table) Observe(_ *headgate.Request, d *headgate.Decision) {
 	}
 }
 
+// Abandoned takes back what Observe has counted of an admitted request whose caller left before its turn, at a time by
+// the clock of Decision.At. It fits headgate.Options.Abandoned.
+func (t *Table) Abandoned(_ *headgate.Request, d *headgate.Decision, at int64) {
+	if d.Principal.Kind == identity.Address {
+		return
+	}
+	then := cellOf(t.clock.Now() - max(0, at-d.At))
+	t.takeBack(&d.Principal, 0, d, then)
+	for i := range d.Others {
+		t.takeBack(&d.Others[i], 1+i, d, then)
+	}
+}
+
+// takeBack takes back what was counted of a request for the n-th of its principals.
+func (t *Table) takeBack(who *identity.Principal, n int, d *headgate.Decision, then int64) {
+	k := t.name(who)
+	s := t.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.find(k)
+	if c == nil {
+		return // forgotten meanwhile
+	}
+	c.total.takeBack(then)
+	verdicts := d.Verdicts()
+	for i := range verdicts {
+		if v := &verdicts[i]; v.Of(n) && v.Outcome.Allowed && !v.Unparsable && !v.Earlier {
+			if rule := c.find(d.Policies().Terms(v.Rule).ID); rule != nil {
+				rule.takeBack(then)
+			}
+		}
+	}
+}
+
 // observe counts a decision for the n-th of its principals.
 func (t *Table) observe(who *identity.Principal, n int, d *headgate.Decision) {
 	k := t.name(who)

@@ -211,6 +211,47 @@ func TestCountsByRule(t *testing.T) {
 	}
 }
 
+// Who left before its turn used nothing: it is taken back where it was counted, in all and under each rule.
+func TestWhoLeftIsTakenBack(t *testing.T) {
+	var w *world
+	leave := func() {}
+	w = newWorld(t, 100, []string{"GET /a"}, []policy.Rule{
+		{Endpoint: policy.Default, Limit: 1, Per: 20 * time.Minute, Burst: 3, Algorithm: policy.LeakyBucket,
+			Name: "queue"},
+		{Endpoint: policy.All, Limit: 9, Per: time.Hour, Name: "all"},
+	}, func(o *headgate.Options) {
+		observe := o.Observe
+		o.Observe = func(r *headgate.Request, d *headgate.Decision) {
+			observe(r, d)
+			leave()
+		}
+		o.Abandoned = func(r *headgate.Request, d *headgate.Decision, at int64) { w.table.Abandoned(r, d, at) }
+	})
+	w.get("ann", "/a")
+	w.get("ben", "/a")
+	for range 2 { // the second one in the place that the first gave back
+		ctx, end := context.WithCancel(t.Context())
+		leave = func() {
+			w.now = w.now.Add(3 * time.Minute)
+			end()
+		}
+		d, err := w.Wait(ctx, headgate.Request{Method: "GET", Target: "/a", Peer: peer, Header: bearer("of-ann")})
+		if err == nil || d.Reason != headgate.Abandoned {
+			t.Errorf("a request that left: %v, %v", d.Reason, err)
+		}
+	}
+	ann := w.of("ann")
+	for what, c := range map[string]usage.Count{"all": ann.Total, "the queue": ann.Rule(w.id(t, "queue")),
+		"the budget for all": ann.Rule(w.id(t, "all")), "another's": w.of("ben").Total} {
+		if c.Admitted != 1 || c.Denied != 0 {
+			t.Errorf("of %s %d admitted and %d denied, want 1 and 0", what, c.Admitted, c.Denied)
+		}
+	}
+	if n := len(ann.AdmittedBy); ann.AdmittedBy[n-4] != 1 {
+		t.Errorf("admitted by cell %v, want the one that was served six minutes ago", ann.AdmittedBy)
+	}
+}
+
 func TestHourPasses(t *testing.T) {
 	w := newWorld(t, 100, []string{"GET /a", "GET /b"}, rules)
 	w.now = epoch.Add(time.Minute)

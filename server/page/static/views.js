@@ -177,16 +177,16 @@ views.push({
     const draw = () => {
       const wanted = search.value.toLowerCase();
       const match = rules.filter((r) => !wanted || [title(r), r.endpoint, r.project, r.tier].some((t) => t && t.toLowerCase().includes(wanted)));
-      const hour = (r) => rates.get(title(r)) || { last_hour: { admitted: 0, denied: 0, shadow_denied: 0 }, denied_per_second: 0 };
+      const hour = (r) => rates.get(title(r)) || { last_hour: { admitted: 0, denied: 0, shadow_denied: 0, abandoned: 0 }, denied_per_second: 0 };
       match.sort((a, b) => hour(b).denied_per_second - hour(a).denied_per_second || hour(b).last_hour.denied - hour(a).last_hour.denied || hour(b).last_hour.admitted - hour(a).last_hour.admitted);
       const most = 200;
       replace(list, table('Rules', ['Rule', 'For', 'Limit', 'Mode', '#Admitted', '#Denied', '#Would deny', 'More'], match.slice(0, most).map((r) => {
         const h = hour(r).last_hour;
         return row(el('code', null, title(r)), whose(r), rate(r), (r.mode || 'enforce') + (r.scope && r.scope !== 'local' ? `, scope ${r.scope}` : '') + (r.expires ? `, until ${moment(r.expires)}` : ''),
-          h.admitted, h.denied, h.shadow_denied, el('button', { click: () => open(r), 'aria-label': 'Open ' + title(r) }, 'Open'));
+          h.abandoned ? `${number(h.admitted)} (${number(h.abandoned)} left)` : h.admitted, h.denied, h.shadow_denied, el('button', { click: () => open(r), 'aria-label': 'Open ' + title(r) }, 'Open'));
       })),
       el('p', { class: 'dim' }, match.length > most ? `${number(match.length - most)} more: search for them. ` : '', rules.more ? 'There are more rules than a page shows: `headgate policy list` has all.' : '',
-        ' Numbers are of the last hour; rules of one title count together.'));
+        ' Numbers are of the last hour; rules of one title count together. Left: admitted, and its caller was gone before its turn.'));
     };
     let stop = null;
     const open = (r) => {
