@@ -30,11 +30,35 @@ type fault struct {
 // Open is Read that also returns the file, which is nil if nothing of it could be read. If only some settings could
 // not, the error has all of those, a line each, and the Config has the others.
 func Open(path string) (Config, *Source, error) {
-	text, err := os.ReadFile(path)
+	text, err := readSettings(path)
 	if err != nil {
-		return Default(), nil, fmt.Errorf("config %s: %w", path, notRead(err))
+		return Default(), nil, fmt.Errorf("config %s: %w", path, err)
 	}
 	return parse(path, text)
+}
+
+// maxBytes is how long a file of settings may be. What is a thousand times as long as those that people write is
+// another file by mistake, and to read it as YAML takes a minute for each gigabyte.
+const maxBytes = 16 << 20
+
+func readSettings(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, notRead(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, errors.New("is a folder, want a file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("is longer than %d MiB, want a file of settings: rules, documents and lists are in "+
+			"files of their own", maxBytes>>20)
+	}
+	return text, nil
 }
 
 func parse(path string, text []byte) (Config, *Source, error) {

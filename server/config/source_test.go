@@ -88,3 +88,24 @@ func TestWhatAFlagSaysHasNoLine(t *testing.T) {
 		t.Errorf("Complete = %v, want no line", err)
 	}
 }
+
+// TestWhatIsNoFileOfSettings: a gigabyte named by mistake is not read to its end, nor is a folder.
+func TestWhatIsNoFileOfSettings(t *testing.T) {
+	dir := t.TempDir()
+	long := filepath.Join(dir, "long.yaml")
+	if err := os.WriteFile(long, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(long, 1<<40); err != nil { // takes no room
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		long:                            "is longer than 16 MiB, want a file of settings",
+		dir:                             "is a folder, want a file",
+		filepath.Join(dir, "none.yaml"): "no such file",
+	} {
+		if _, _, err := config.Open(path); err == nil || !strings.HasPrefix(err.Error(), "config "+path+": "+want) {
+			t.Errorf("Open(%s) = %v, want %q", path, err, want)
+		}
+	}
+}

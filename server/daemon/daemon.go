@@ -296,6 +296,12 @@ func open(field, address string) (listener, error) {
 		return listener{},
 			fmt.Errorf("%s is %q, which is in use: stop what listens there or choose another address with --%s", field,
 				address, flag)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return listener{}, fmt.Errorf("%s is %q, which is no address of this machine: want one that it has, such as "+
+			"127.0.0.1, or none before the colon for all of them", field, address)
+	case errors.Is(err, syscall.EACCES):
+		return listener{}, fmt.Errorf("%s is %q, which this user may not listen on: want a port from 1024 on, or the "+
+			"capability CAP_NET_BIND_SERVICE", field, address)
 	case err != nil:
 		return listener{}, fmt.Errorf("%s is %q: %w", field, address, err)
 	}

@@ -143,6 +143,7 @@ type Log struct {
 	lost     atomic.Uint64
 	queue    chan any // of lines
 	failures atomic.Uint64
+	torn     bool // the last line was cut off; of Run alone
 }
 
 // New returns a Log. Nothing is written before Run.
@@ -380,12 +381,20 @@ func (l *Log) Run(ctx context.Context) {
 func (l *Log) write(line any) {
 	text, err := json.Marshal(line)
 	if err == nil {
-		_, err = l.o.Write.Write(append(text, '\n'))
-	}
-	if err == nil {
-		l.lines.Add(1)
-		l.failures.Store(0)
-		return
+		if text = append(text, '\n'); l.torn { // a full disk took a part of one, which must not cost the next
+			text = append([]byte{'\n'}, text...)
+		}
+		var n int
+		n, err = l.o.Write.Write(text)
+		switch {
+		case err == nil:
+			l.lines.Add(1)
+			l.failures.Store(0)
+			l.torn = false
+			return
+		case n > 0:
+			l.torn = true
+		}
 	}
 	l.lost.Add(1)
 	if l.failures.Add(1) == 1 && l.o.Failed != nil {

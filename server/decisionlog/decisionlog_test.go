@@ -221,6 +221,56 @@ func TestADiskThatIsFull(t *testing.T) {
 	}
 }
 
+// small is a disk with so much room left.
+type small struct {
+	text []byte
+	room int
+}
+
+func (s *small) Write(p []byte) (int, error) {
+	n := min(len(p), s.room)
+	s.text, s.room = append(s.text, p[:n]...), s.room-n
+	if n < len(p) {
+		return n, errors.New("disk full")
+	}
+	return n, nil
+}
+
+// A line of which a full disk took a part costs none of those that follow, once there is room.
+func TestALineThatWasCutOff(t *testing.T) {
+	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	for room := range 40 {
+		out := &small{room: room}
+		log, err := decisionlog.New(decisionlog.Options{
+			Write: out, Caller: hashed, Now: func() time.Time { return now },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := limiter(t, func() time.Time { return now }, log.Observe, policy.Rule{Endpoint: policy.Default, Limit: 1})
+		run := func() {
+			for range 3 { // the first is admitted
+				l.Check(context.Background(), request("ann"))
+			}
+			ctx, stop := context.WithCancel(context.Background())
+			stop()
+			log.Run(ctx)
+		}
+		run()
+		out.room = 1 << 20
+		run()
+		whole := 0
+		for line := range strings.Lines(string(out.text)) {
+			if json.Valid([]byte(line)) {
+				whole++
+			}
+		}
+		if s := log.Stats(); uint64(whole) != s.Lines || s.Lines != 3 {
+			t.Errorf("with room for %d bytes: %d lines can be read of %+v, want 3\n%s", room, whole, s, out.text)
+		}
+	}
+}
+
 func TestOptionsAtFault(t *testing.T) {
 	_, err := decisionlog.New(decisionlog.Options{PerSecond: -1, Admitted: 1.5})
 	if err == nil || !strings.Contains(err.Error(), "PerSecond is -1") ||

@@ -290,6 +290,12 @@ func TestBadInput(t *testing.T) {
 			files: map[string]string{"routes.txt": routesFile},
 			code:  1, want: []string{"listen is", "in use", "--listen"},
 		},
+		"an address of another machine": {
+			args: "serve --upstream http://127.0.0.1:1 --routes routes.txt --admin 127.0.0.1:0 " +
+				"--listen 192.0.2.1:8080", // of a network for documentation, RFC 5737
+			files: map[string]string{"routes.txt": routesFile},
+			code:  1, want: []string{`listen is "192.0.2.1:8080", which is no address of this machine: want one`},
+		},
 		"policy file with a wrong field": {
 			args: "policy import p.json", files: map[string]string{
 				"p.json": `{"rules":[{"endpoint":"default","limt":1},{"endpoint":"UNKNOWN","limit":1.5}]}`},
