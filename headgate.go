@@ -53,6 +53,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/anomaly"
@@ -117,13 +118,14 @@ type terms struct {
 	denyUnruled   bool
 	refuseBad     bool
 	maxWaiters    int64
+	maxWait       time.Duration
 }
 
 func (o *Options) terms() *terms {
 	return &terms{
 		identities:    o.Identities,
 		rejectUnknown: o.Unknown == RejectUnknown, denyUnruled: o.DenyWithoutRule, refuseBad: o.RefuseBadCredentials,
-		maxWaiters: int64(cmp.Or(o.MaxWaiters, defaultWaiters)),
+		maxWaiters: int64(cmp.Or(o.MaxWaiters, defaultWaiters)), maxWait: o.MaxWait,
 	}
 }
 
@@ -188,8 +190,8 @@ func (l *Limiter) Check(ctx context.Context, r Request) Decision {
 	return d
 }
 
-// Reload changes what o says of Identities, Unknown, DenyWithoutRule, RefuseBadCredentials and MaxWaiters, while
-// requests are decided: each is by what holds when it comes. Nothing else of o counts. Endpoints and their costs
+// Reload changes what o says of Identities, Unknown, DenyWithoutRule, RefuseBadCredentials, MaxWaiters and MaxWait,
+// while requests are decided: each is by what holds when it comes. Nothing else of o counts. Endpoints and their costs
 // change with the rules (policy.Cache.Recompile). Buckets keep what they hold.
 func (l *Limiter) Reload(o Options) error {
 	if err := errors.Join(o.validateTerms()...); err != nil {

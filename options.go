@@ -135,6 +135,10 @@ type Options struct {
 	// few wait, so that one with many cannot take every place. Default 1024.
 	MaxWaiters int
 
+	// MaxWait is Request.MaxWait of requests that do not say it: set it to what the doors say in
+	// theirs, so that what people are told of a request is what becomes of it.
+	MaxWait time.Duration
+
 	// Region names the region of a client address for rules with subject
 	// "region"; "" is a region of its own, the unknown one. Nil means that
 	// every region is unknown. identity/region has a table for it:

@@ -95,8 +95,9 @@ type Request struct {
 	Class policy.Class
 
 	// MaxWait is the longest that rules with algorithm leaky_bucket may tell
-	// the request to wait; a longer wait is denied. 0 leaves it to ctx's
-	// deadline and to the bursts of the rules, below 0 means not at all.
+	// the request to wait; a longer wait is denied. 0 leaves it to
+	// Options.MaxWait, and if that is 0 to ctx's deadline and to the bursts of the
+	// rules; below 0 means not at all.
 	MaxWait time.Duration
 }
 

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -118,9 +119,9 @@ func (l *Limiter) abandon(t *trip, now int64) {
 	}
 }
 
-// acceptWait passes on how long the request may wait: what it says, and what ctx leaves.
+// acceptWait passes on how long the request may wait: what it says, or Options.MaxWait, and what ctx leaves.
 func (t *trip) acceptWait(ctx context.Context) {
-	most := t.request.MaxWait
+	most := cmp.Or(t.request.MaxWait, t.terms.maxWait)
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
 		if left <= 0 {

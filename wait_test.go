@@ -78,6 +78,13 @@ func TestWaitDeniesWhatWouldWaitInVain(t *testing.T) {
 			"deadline":  func() (headgate.Decision, error) { return waitOn(b, ctx) },
 			"MaxWait":   func() (headgate.Decision, error) { return b.Wait(context.Background(), hasty) },
 			"the lower": func() (headgate.Decision, error) { return b.Wait(ctx, hasty) },
+			"Options.MaxWait": func() (headgate.Decision, error) {
+				b := queue(t, func(o *headgate.Options) { o.MaxWait = 2 * half })
+				for range 3 {
+					b.Get("/a")
+				}
+				return waitOn(b, context.Background())
+			},
 		} {
 			began := time.Now()
 			d, err := try()
@@ -86,7 +93,7 @@ func TestWaitDeniesWhatWouldWaitInVain(t *testing.T) {
 					time.Since(began))
 			}
 			if want := map[string]time.Duration{"deadline": 1, "MaxWait": half,
-				"the lower": half}[name]; d.RetryAfter != want {
+				"the lower": half, "Options.MaxWait": half}[name]; d.RetryAfter != want {
 				t.Errorf("%s: retry after %v, want %v", name, d.RetryAfter, want)
 			}
 		}

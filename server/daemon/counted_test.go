@@ -22,6 +22,7 @@ import (
 
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
+	"github.com/headgate-io/headgate/server/daemon"
 )
 
 // tally counts things by their names, by several goroutines.
@@ -58,7 +59,7 @@ func counted(t *testing.T, page, name string) map[string]int {
 
 // TestAllCountTheSame: whatever is asked for, under rules of all kinds and while settings change, the metrics, the
 // decision log, what callers used and what clients and the API saw agree on who was let in, who was not, and by which
-// rule.
+// rule. What explain says of a request is what becomes of it, if it is the next, and counts as none.
 func TestAllCountTheSame(t *testing.T) {
 	for _, engine := range []string{"net/http", "fast"} {
 		t.Run(strings.ReplaceAll(engine, "/", "_"), func(t *testing.T) { allCountTheSame(t, engine) })
@@ -66,7 +67,8 @@ func TestAllCountTheSame(t *testing.T) {
 }
 
 func allCountTheSame(t *testing.T, engine string) {
-	var arrived, answered, spent, told tally
+	var arrived, answered, spent, told, explained tally
+	var traffic sync.RWMutex // locked by who asks alone
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		arrived.add(r.Header.Get("Caller"))
@@ -105,7 +107,8 @@ func allCountTheSame(t *testing.T, engine string) {
 		{Endpoint: "GET /v1/items/{id}", Limit: 1, Per: time.Hour, Mode: policy.Shadow, Name: "tried"},
 		{Endpoint: "GET /v1/carts/{id}", Limit: 20, Burst: 2, Name: "carts", Penalty: "3 in 1s for 1s with addresses"},
 		{Endpoint: "GET /v1/codes/{id}", Limit: 5, CountWhen: notFound, Name: "codes"},
-		{Endpoint: "GET /v1/queue", Limit: 50, Burst: 3, Algorithm: policy.LeakyBucket, Name: "queue"},
+		{Endpoint: "GET /v1/queue", Limit: 1, Per: 2 * time.Minute, Burst: 3, Algorithm: policy.LeakyBucket,
+			Name: "queue"},
 		{Endpoint: "POST /v1/rpc", Limit: 30, Burst: 10, Name: "how many"},
 		{Endpoint: "POST /v1/graphql", Limit: 60, Burst: 60, Name: "operations"},
 		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Per: time.Hour, Burst: 3, Name: "reports"},
@@ -146,10 +149,9 @@ func allCountTheSame(t *testing.T, engine string) {
 				"GET /v1/queue\nGET /v1/later\nGET /v1/files/{id}\nPOST /v1/rpc\n"+
 				"POST /v1/graphql\nPOST /v1/mcp\nMCP /v1/mcp/tools/call/report\n")}
 		})
-		ask := func(rng *rand.Rand, caller, address string, header ...string) {
-			targets := []string{"/v1/items/7", "/v1/carts/8", "/v1/codes/9", "/v1/queue", "/v1/rpc", "/v1/mcp",
-				"/v1/files/3", "/v1/graphql", "/v1/nothing", "/v1/items/%2e%2e/x"}
-			target := targets[rng.IntN(len(targets))]
+		targets := []string{"/v1/items/7", "/v1/carts/8", "/v1/codes/9", "/v1/queue", "/v1/rpc", "/v1/mcp",
+			"/v1/files/3", "/v1/graphql", "/v1/nothing", "/v1/items/%2e%2e/x"}
+		ask := func(rng *rand.Rand, alone bool, target, caller, address string, header ...string) {
 			method, text := "GET", ""
 			switch target {
 			case "/v1/rpc":
@@ -177,6 +179,10 @@ func allCountTheSame(t *testing.T, engine string) {
 			for i := 0; i < len(header); i += 2 {
 				request.Header.Set(header[i], header[i+1])
 			}
+			var foretold *foretold
+			if alone {
+				foretold = foretell(t, r, request, text)
+			}
 			answer, err := http.DefaultClient.Do(request)
 			if err != nil {
 				t.Error(err)
@@ -195,12 +201,17 @@ func allCountTheSame(t *testing.T, engine string) {
 			}
 			answered.add(what)
 			spent.add(caller + " " + what)
-			if !strings.HasPrefix(target, "/v1/files/") { // whose answers may be refused once they begin
-				rule := ""
-				if _, after, ok := strings.Cut(answer.Header.Get("RateLimit"), `"`); ok {
-					rule, _, _ = strings.Cut(after, `"`)
-				}
+			rule := ""
+			if _, after, ok := strings.Cut(answer.Header.Get("RateLimit"), `"`); ok {
+				rule, _, _ = strings.Cut(after, `"`)
+			}
+			answersMayEnd := strings.HasPrefix(target, "/v1/files/") // once they begin
+			if !answersMayEnd {
 				told.add(what + " by " + rule)
+			}
+			if foretold != nil {
+				explained.add(foretold.Verdict.Reason)
+				foretold.holds(t, what, rule, answersMayEnd)
 			}
 		}
 		var callers, background sync.WaitGroup
@@ -212,6 +223,7 @@ func allCountTheSame(t *testing.T, engine string) {
 						return
 					}
 				}
+				traffic.RLock()
 				r.edit(func(c *config.Config) {
 					c.BadCredentials = []string{"ignore", "reject", "reject"}[i%3]
 					c.Adaptive[0].AtOnce = i%3 == 0
@@ -225,6 +237,7 @@ func allCountTheSame(t *testing.T, engine string) {
 					[]string{"shadow", "enforce"}[i/2%2]), "Content-Type", asJSON); status != 200 {
 					t.Errorf("a change: %d %s", status, body)
 				}
+				traffic.RUnlock()
 			}
 		})
 		for n := range 8 {
@@ -234,21 +247,33 @@ func allCountTheSame(t *testing.T, engine string) {
 					[]string{"", `,"plan":"gold"`}[n%2])
 				for range 40 {
 					asked <- struct{}{}
-					address := fmt.Sprintf("198.51.100.%d", n/2)
-					switch {
-					case n == 0 && rng.IntN(4) == 0:
-						ask(rng, "", "192.0.2.1")
-					case n == 1 && rng.IntN(4) == 0:
-						ask(rng, "", "203.0.113.1")
-					case n < 3:
-						ask(rng, "", address)
-					case n == 3:
-						ask(rng, "agent", address, agent.once()...)
-					case rng.IntN(5) == 0:
-						ask(rng, "", address, "Authorization", "Bearer "+token[:len(token)-4]+"AAAA")
-					default:
-						ask(rng, fmt.Sprint("s", n), address, "Authorization", "Bearer "+token)
+					times, alone, target := 1, rng.IntN(14) == 0, targets[rng.IntN(len(targets))]
+					lock := traffic.RLocker()
+					if alone { // and often enough to be limited
+						times, lock = 4, sync.Locker(&traffic)
 					}
+					func() {
+						lock.Lock()
+						defer lock.Unlock()
+						for range times {
+							address := fmt.Sprintf("198.51.100.%d", n/2)
+							switch {
+							case n == 0 && rng.IntN(4) == 0:
+								ask(rng, alone, target, "", "192.0.2.1")
+							case n == 1 && rng.IntN(4) == 0:
+								ask(rng, alone, target, "", "203.0.113.1")
+							case n < 3:
+								ask(rng, alone, target, "", address)
+							case n == 3:
+								ask(rng, alone, target, "agent", address, agent.once()...)
+							case rng.IntN(5) == 0:
+								ask(rng, alone, target, "", address, "Authorization",
+									"Bearer "+token[:len(token)-4]+"AAAA")
+							default:
+								ask(rng, alone, target, fmt.Sprint("s", n), address, "Authorization", "Bearer "+token)
+							}
+						}
+					}()
 				}
 			})
 		}
@@ -348,10 +373,82 @@ func allCountTheSame(t *testing.T, engine string) {
 	}
 	bad := byMetrics["denied_total"][`reason="bad_credential",rule=""`]
 	if len(spending) != 6 || sum(byMetrics["abandoned_total"]) != 4 || len(byMetrics["shadow_denied_total"]) == 0 ||
-		ended == 0 || bad == 0 ||
-		len(byMetrics["class_requests_total"]) < 3 {
-		t.Errorf("%v, %v and %d ended: that shows little", byMetrics, spending, ended)
+		ended == 0 || bad == 0 || len(byMetrics["class_requests_total"]) < 3 || len(explained.seen) < 4 {
+		t.Errorf("%v, %v, %d ended and %v were foretold: that shows little", byMetrics, spending, ended, explained.seen)
 	}
+}
+
+// foretold is what explain says of a request that is the next.
+type foretold struct {
+	r     *reloading
+	asked string
+	at    time.Time
+
+	Adaptive *struct{ Multiplier, AtOnce float64 }
+	Body     *struct{ Status int }
+	Verdict  struct {
+		Allowed    bool
+		Reason     string
+		Rule       string
+		RetryAfter time.Duration `json:"retry_after_ns"`
+	}
+}
+
+// foretell asks explain once nothing is under way.
+func foretell(t *testing.T, r *reloading, request *http.Request, text string) *foretold {
+	f := &foretold{r: r}
+	var header []string
+	for name, values := range request.Header {
+		for _, value := range values {
+			header = append(header, name+": "+value)
+		}
+	}
+	asked, err := json.Marshal(map[string]any{"method": request.Method, "target": request.URL.RequestURI(),
+		"header": header, "body": text})
+	if err != nil {
+		t.Error(err)
+	}
+	f.asked = string(asked)
+	eventually(t, "all requests have ended", func() bool { return daemon.UnderWay(r.daemon) == 0 })
+	f.at = time.Now()
+	f.ask(t)
+	return f
+}
+
+func (f *foretold) ask(t *testing.T) {
+	status, body := call(t, "POST", f.r.admin+"/v1/explain", f.asked, "Content-Type", asJSON)
+	if err := json.Unmarshal([]byte(body), f); err != nil || status != 200 {
+		t.Errorf("explain %s: %d %s", f.asked, status, body)
+	}
+}
+
+// holds checks that what was foretold has come: but for what time gives back, and rates that were lowered meanwhile.
+func (f *foretold) holds(t *testing.T, what, rule string, answersMayEnd bool) {
+	verdict, want, took := f.Verdict, "", time.Since(f.at)
+	switch {
+	case verdict.Allowed && answersMayEnd:
+		return
+	case verdict.Allowed:
+		want = "passed"
+	case verdict.RetryAfter > 0 && took >= verdict.RetryAfter:
+		return
+	case slices.Contains([]string{"over_limit", "cost_above_burst", "in_penalty"}, verdict.Reason):
+		want = "limited"
+	case f.Body != nil && f.Body.Status != 0:
+		want = fmt.Sprint(f.Body.Status)
+	default:
+		want = map[string]string{"unknown_endpoint": "404", "unknown_method": "405", "invalid_target": "400",
+			"bad_credential": "401", "blocked": "403"}[verdict.Reason]
+	}
+	if what == want && (want != "limited" || rule == "" || rule == verdict.Rule) {
+		return
+	}
+	if then := f.Adaptive; then != nil {
+		if f.ask(t); *f.Adaptive != *then {
+			return
+		}
+	}
+	t.Errorf("explain %s: %+v, %v later it was %s by %q", f.asked, verdict, took, what, rule)
 }
 
 // readCounted counts the lines of a decision log as the metrics do, and those of requests that are known to pass or not

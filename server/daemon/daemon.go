@@ -264,7 +264,7 @@ func (d *Daemon) limit(c *config.Config) httplimit.Options {
 	o.Reserve = settlement(c.Settle, d.log)
 	o.Identifiers, o.Calls, o.Meters = d.parts.identifiers, d.parts.calls, d.parts.models.meters
 	o.MaxHeld = int64(c.Clients.BodyMemory)
-	o.MaxWait = longestWait(c.MaxWait)
+	o.MaxWait = c.LongestWait()
 	return o
 }
 

@@ -29,6 +29,7 @@ import (
 type process struct {
 	gate, admin string
 	dir         string
+	daemon      *daemon.Daemon
 }
 
 func newProcess(t *testing.T, rules []policy.Rule, change ...func(*config.Config)) *process {
@@ -80,7 +81,7 @@ func newProcessWith(t *testing.T, o daemon.Options, rules []policy.Rule, change 
 			t.Errorf("Run = %v, want a clean end", err)
 		}
 	})
-	return &process{gate: "http://" + d.Gateway().String(), admin: "http://" + d.Admin().String(), dir: dir}
+	return &process{gate: "http://" + d.Gateway().String(), admin: "http://" + d.Admin().String(), dir: dir, daemon: d}
 }
 
 func fill(t *testing.T, dsn string, rules []policy.Rule) {

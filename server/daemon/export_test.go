@@ -8,3 +8,6 @@ var LentEnvelopes = lentEnvelopes
 
 // Faulty is faulty, for tests.
 var Faulty = faulty
+
+// UnderWay is how many requests have a reservation.
+func UnderWay(d *Daemon) int { return d.parts.limiter.Reservations().Outstanding }

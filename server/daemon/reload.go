@@ -100,6 +100,7 @@ func (l *loaded) limiterOptions() headgate.Options {
 	return headgate.Options{
 		Identities: l.who, Unknown: unknownModes[l.conf.Unknown], DenyWithoutRule: l.conf.NoRule == "deny",
 		RefuseBadCredentials: l.conf.BadCredentials == "reject", MaxWaiters: l.conf.MaxWaiters,
+		MaxWait: l.conf.LongestWait(),
 	}
 }
 

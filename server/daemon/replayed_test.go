@@ -38,7 +38,8 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		{Endpoint: "POST /v1/graphql", Limit: 300, Burst: 60, Name: "operations"},
 		{Endpoint: "MCP /v1/mcp/tools/call/report", Limit: 10, Per: time.Hour, Burst: 3, Name: "reports"},
 		{Endpoint: "GET /v1/rpc?action=list", Limit: 9, Per: 24 * time.Hour, Algorithm: policy.Calendar, Name: "lists"},
-		{Endpoint: "GET /v1/items/{id}", Limit: 20, Burst: 4, Algorithm: policy.LeakyBucket, Name: "items"},
+		{Endpoint: "GET /v1/items/{id}", Limit: 20, Per: 10 * time.Second, Algorithm: policy.LeakyBucket,
+			Name: "items"},
 	}
 	for i, subject := range map[int]string{5: "ip:192.0.2.0/24", 7: "requests:principal"} {
 		if err := rules[i].SetSubject(subject); err != nil {
@@ -52,7 +53,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 	t.Run("a gateway", func(t *testing.T) { // whose end writes the last lines
 		p := newProcess(t, rules, withSecret(t), func(c *config.Config) {
 			c.DecisionLog.File, c.DecisionLog.PerSecond, c.DecisionLog.AdmittedOneIn = written, 100_000, 1
-			c.TrustedProxies = []string{"127.0.0.1"}
+			c.TrustedProxies, c.MaxWait = []string{"127.0.0.1"}, 30*time.Millisecond
 			c.Costs = map[string]int64{"POST /v1/items": 3, "POST /v1/rpc": 2}
 			c.Batches = []config.Batch{{Endpoint: "POST /v1/rpc"}}
 			c.MCP = []config.MCP{{Endpoint: "POST /v1/mcp"}}
@@ -141,7 +142,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 		t.Errorf("%d of %d decisions are as they were, %d are not; %d allowed, %d denied", side.Same, got.Requests,
 			side.Different, side.Allowed, side.Denied)
 	}
-	denied(t, side, "calls", "how many", "reports", "lists")
+	denied(t, side, "calls", "how many", "reports", "lists", "items")
 	for _, rule := range side.Rules {
 		t.Logf("%-10s %4d allowed, %4d denied", rule.Rule, rule.Allowed, rule.Denied)
 	}
