@@ -113,7 +113,7 @@ func notHigher(rule policy.Rule, r *record.LimitRequest, doc policy.Document, o 
 		return nil
 	}
 	return policy.Problems{{
-		Severity: policy.Warning, Code: "not_higher", Rule: -1, Where: fmt.Sprintf("rule %q", rule.Title()),
+		Severity: policy.Warning, Code: "not_higher", Rule: -1, Where: titled(&rule),
 		Field: "limit",
 		Value: fmt.Sprintf("%s (burst %d)", rule.Rate(), burst),
 		Want: fmt.Sprintf("more than the %s (burst %d) that holds for the project already, in whose place it stands",
@@ -228,7 +228,7 @@ func about(doc policy.Document, rule policy.Rule, o policy.CompileOptions) (find
 		}
 		if p.Severity != policy.Error && p.Code != "expires_soon" && p.Rule >= 0 &&
 			record.KeyOf(doc.Rules[p.Rule]) == record.KeyOf(rule) {
-			p.Where = fmt.Sprintf("rule %q", rule.Title())
+			p.Where = titled(&rule)
 			findings = append(findings, p)
 		}
 	}

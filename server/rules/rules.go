@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/headgate-io/headgate/internal/clip"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/record"
 )
@@ -90,7 +91,7 @@ func CheckAll(before, after policy.Document, o policy.CompileOptions) error {
 			p.Want += "; `headgate routes` lists them"
 		}
 		if ours {
-			p.Where = fmt.Sprintf("rule %q", after.Rules[p.Rule].Title())
+			p.Where = titled(&after.Rules[p.Rule])
 		}
 		faults = append(faults, p)
 	}
@@ -116,7 +117,7 @@ func Check(doc policy.Document, rule policy.Rule, o policy.CompileOptions) error
 			if unknown {
 				p.Want += "; `headgate routes` lists them"
 			}
-			p.Where = fmt.Sprintf("rule %q", rule.Title())
+			p.Where = titled(&rule)
 			own = append(own, p)
 		case p.Severity == policy.Error:
 			others = append(others, p)
@@ -175,3 +176,6 @@ func For(doc policy.Document, project string) []policy.Rule {
 	}
 	return list
 }
+
+// titled is where a finding about a rule is, for people. Its name may be a whole file by mistake.
+func titled(r *policy.Rule) string { return fmt.Sprintf("rule %q", clip.To(r.Title(), policy.MaxName)) }

@@ -114,6 +114,8 @@ func TestBadInput(t *testing.T) {
 		},
 		"no project": {args: "policy delete default --project= --tier=", code: 2,
 			want: []string{"--project is empty, want the name of a project", "--tier is empty, want"}},
+		"a name that is a file": {args: "policy set default 5 --name " + strings.Repeat("x", 5000), code: 1,
+			want: []string{`rule "` + strings.Repeat("x", 128) + `…": name is 5000 bytes long`}},
 		"limit of zero": {args: "policy set default 0", code: 2,
 			want: []string{`LIMIT is "0"`, "1 to 9223372036854775807"}},
 		"limit below zero": {args: "policy set default -1", code: 2,
