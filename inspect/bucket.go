@@ -134,7 +134,7 @@ func whose(l *headgate.Limiter, p *charge.Plan, c *charge.Charge, identifier boo
 
 // everybodyUnreadable is whose a bucket of kind charge.Unreadable is.
 func everybodyUnreadable(s policy.Subject) string {
-	if s == policy.SubjectIdentifier {
+	if of, _ := s.Counts(); of == policy.SubjectIdentifier {
 		return "all requests whose identifier cannot be read"
 	}
 	return "all requests whose token was not verified"

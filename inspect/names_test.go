@@ -102,7 +102,7 @@ func TestTheBucketOfTheUnparsableHasAName(t *testing.T) {
 	b := trial.New(t, []string{login}, []policy.Rule{
 		{Endpoint: login, Limit: 20, Per: time.Hour, Subject: policy.SubjectIP},
 		{Endpoint: login, Limit: 5, Per: time.Hour, Subject: policy.SubjectIdentifier},
-		{Endpoint: policy.All, Limit: 50, Subject: policy.SubjectIdentifier},
+		{Endpoint: policy.All, Limit: 50, Subject: policy.SubjectIdentifier.Counting(policy.CountsRequests)},
 	})
 	for range 3 {
 		b.Check(context.Background(), headgate.Request{Method: "POST", Target: "/v1/login", Peer: trial.Client,

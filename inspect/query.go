@@ -166,7 +166,8 @@ func find(ctx context.Context, l *headgate.Limiter, q *Query) (found []named, sk
 			continue
 		}
 		words := everybodyUnreadable(rule.Subject)
-		if q.Unparsable && (c.Kind != charge.Unreadable || rule.Subject != policy.SubjectIdentifier) {
+		if of, _ := rule.Subject.Counts(); q.Unparsable &&
+			(c.Kind != charge.Unreadable || of != policy.SubjectIdentifier) {
 			continue // the address's
 		}
 		if !q.Unparsable {

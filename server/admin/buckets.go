@@ -88,9 +88,9 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 	if b.Subject != "" {
 		var rule policy.Rule // "path:customer" as well as "path"
 		q.Subject = &rule.Subject
-		if errs = append(errs, rule.Subject.UnmarshalText([]byte(b.Subject))); errs[0] != nil &&
-			rule.SetSubject(b.Subject) == nil && rule.Subject.Named() {
-			errs = errs[:0]
+		if err := rule.Subject.UnmarshalText([]byte(b.Subject)); err != nil &&
+			(rule.SetSubject(b.Subject) != nil || !rule.Subject.Named()) {
+			errs = append(errs, err)
 		}
 	}
 	for _, subject := range slices.Sorted(maps.Keys(b.Of)) {
@@ -104,10 +104,11 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 			q.Named = map[string]string{}
 			fallthrough
 		default:
-			q.Named[subject] = b.Of[subject]
-			if rule.Subject == policy.SubjectPath {
-				q.Named[subject] = endpoint.ParameterValue(b.Of[subject])
+			value := b.Of[subject]
+			if of, _ := rule.Subject.Counts(); of == policy.SubjectPath {
+				value = endpoint.ParameterValue(value)
 			}
+			q.Named[rule.Whose()] = value // whatever a rule counts of it
 		}
 	}
 	if len(b.Header) > 0 {
