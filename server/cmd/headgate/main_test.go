@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 // call runs one command line in a folder of its own, as the shell would.
@@ -312,12 +310,12 @@ func TestBadInput(t *testing.T) {
 		"key of no database": {args: "key revoke k_none", code: 1,
 			want: []string{"headgate.db", "does not exist"}},
 		"nobody to ask": {
-			args: "explain GET /v1/items/1 --server http://" + unused(t),
+			args: "explain GET /v1/items/1 --server http://" + freeAddress(t),
 			code: 1,
 			want: []string{"no gateway answers", "--offline"},
 		},
 		"bucket of nobody to ask": {
-			args: "bucket inspect GET:/v1/items/{id} --server http://" + unused(t),
+			args: "bucket inspect GET:/v1/items/{id} --server http://" + freeAddress(t),
 			code: 1,
 			want: []string{"no gateway answers", "name its admin listener with --server"},
 		},
@@ -396,16 +394,6 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-}
-
-// unused returns an address where nobody listens.
-func unused(t *testing.T) string {
-	t.Helper()
-	port, err := freeport.Pick()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func TestVersionAndHelp(t *testing.T) {
