@@ -199,6 +199,40 @@ func TestWhoLeavesGivesNobodyElsesTokensBack(t *testing.T) {
 	}
 }
 
+// TestWaitWithoutRoomForReservations: whoever finds no room for a reservation waits as others do, and gives nothing
+// back if he leaves.
+func TestWaitWithoutRoomForReservations(t *testing.T) {
+	for room, want := range map[int]time.Duration{1: 3 * half, 2: 2 * half} {
+		synctest.Test(t, func(t *testing.T) {
+			b := queue(t, func(o *headgate.Options) { o.MaxReservations = room })
+			began := time.Now()
+			var all sync.WaitGroup
+			for turn := range 2 { // the second has the first place for a reservation
+				all.Go(func() {
+					d, err := waitOn(b, context.Background())
+					if after := time.Since(began); err != nil || after != half*time.Duration(turn) {
+						t.Errorf("room for %d: turn %d came after %v (%v, %v)", room, turn, after, d.Reason, err)
+					}
+				})
+				synctest.Wait()
+			}
+			gone, leave := context.WithCancel(context.Background())
+			leave()
+			if d, err := waitOn(b, gone); err == nil || d.Reason != headgate.Abandoned {
+				t.Fatalf("room for %d: Wait = %v, %v, want a caller that left", room, d.Reason, err)
+			}
+			d, err := waitOn(b, context.Background())
+			if after := time.Since(began); err != nil || after != want {
+				t.Errorf("room for %d: the next came after %v (%v, %v), want %v", room, after, d.Reason, err, want)
+			}
+			all.Wait()
+			if n := b.Reservations().Outstanding; n != 0 {
+				t.Errorf("room for %d: %d reservations are left, want none", room, n)
+			}
+		})
+	}
+}
+
 func TestWaitersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := queue(t, func(o *headgate.Options) { o.MaxWaiters = 2 })
