@@ -108,7 +108,11 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 			if of, _ := rule.Subject.Counts(); of == policy.SubjectPath {
 				value = endpoint.ParameterValue(value)
 			}
-			q.Named[rule.Whose()] = value // whatever a rule counts of it
+			whose := rule.Whose() // whatever a rule counts of it
+			if other, twice := q.Named[whose]; twice && other != value {
+				errs = append(errs, fmt.Errorf("of has two values for %s, want one", asSent(whose)))
+			}
+			q.Named[whose] = value
 		}
 	}
 	if len(b.Header) > 0 {

@@ -17,6 +17,12 @@ func TestQueryOfBuckets(t *testing.T) {
 			t.Errorf("%v is %v (%v), want path:customer 42", b.Of, q.Named, err)
 		}
 	}
+	twice := admin.BucketRequest{Endpoint: "*", Of: map[string]string{
+		"path:customer": "42", "requests:path:customer": "7",
+	}}
+	if _, err := twice.Query(); err == nil || !strings.Contains(err.Error(), "of has two values for") {
+		t.Errorf("%v: %v, want an error", twice.Of, err)
+	}
 	for subject, want := range map[string][]string{
 		"path:customer": {"peer is"},
 		"color":         {"peer is", "subject"},
