@@ -33,14 +33,17 @@ func (c *ruleCheck) warnIdle(i int, r *Rule) {
 	if r.EnforcePercent == 0 || r.EnforcePercent == 100 || r.Mode == Shadow {
 		return // which percent_in_shadow is for
 	}
+	one := ""
 	switch {
 	case of == SubjectEndpoint:
-		idle("enforce_percent", number(r.EnforcePercent), "none or mode shadow, because everybody is one subject of "+
-			text(r.SubjectText())+": the rule denies all requests over its limit, or none")
+		one = "everybody"
 	case of == SubjectProject && r.Project != "":
-		idle("enforce_percent", number(r.EnforcePercent), "none or mode shadow, because a project is one subject of "+
-			text(r.SubjectText())+": the rule denies all requests over its limit, or none")
+		one = "the project"
+	default:
+		return
 	}
+	idle("enforce_percent", number(r.EnforcePercent), "none or mode shadow, because "+one+" is one subject of "+
+		text(r.SubjectText())+": the rule denies all requests over its limit, or none")
 }
 
 // WantUntimed says what limit a rule should have that was written with a time (ParseLimit); "" if one is right.

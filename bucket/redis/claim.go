@@ -16,7 +16,7 @@ type claim struct {
 	key           string
 	units, shadow int64 // of the store's shape, wanted in all and by shadows; -1 is more than the bucket holds
 
-	texts [2]string // key and one argument again, as an Evaler takes them
+	texts [2]string // room for key and an argument as an Evaler takes them, which else are allocated each time
 
 	at            int64        // the time of the decision, in Unix nanoseconds
 	state         bucket.State // after it, or as found if it was denied
