@@ -49,13 +49,14 @@ func newSlowAPI(t *testing.T) *slowAPI {
 const slow, streams, more = 1000, 64, 36
 const most = slow + streams
 
-// placesDir is a folder for gateways before an API whose callers may have so many under way, with more settings.
-func placesDir(t *testing.T, api *slowAPI, settings string, rule ...string) string {
+// placesDir is a folder for gateways before an API whose callers may have so many under way, with places that are kept
+// for a time, and more settings.
+func placesDir(t *testing.T, api string, limit int, kept time.Duration, settings string, rule ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"routes.txt": "GET /slow\nGET /stream\n", "one.secret": strings.Repeat("5a", 32) + "\n",
-		"headgate.yaml": "upstream: " + api.URL + "\nupstream_timeout: 5m\nroutes: [routes.txt]\n" + settings +
+		"headgate.yaml": "upstream: " + api + "\nupstream_timeout: 5m\nroutes: [routes.txt]\n" + settings +
 			"clients: {max_connections_per_address: 4000, max_requests_per_address: 4000}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -63,8 +64,8 @@ func placesDir(t *testing.T, api *slowAPI, settings string, rule ...string) stri
 		}
 	}
 	harness.Run(t, dir, "policy", "set", "default", "100000", "--db", "sqlite:headgate.db")
-	harness.Run(t, dir, append([]string{"policy", "set", "*", fmt.Sprint(most), "--per", "5s", "--subject",
-		"in_flight:ip", "--db", "sqlite:headgate.db"}, rule...)...)
+	harness.Run(t, dir, append([]string{"policy", "set", "*", fmt.Sprint(limit), "--per", kept.String(),
+		"--subject", "in_flight:ip", "--db", "sqlite:headgate.db"}, rule...)...)
 	return dir
 }
 
@@ -121,7 +122,7 @@ func (a *slowAPI) until(t *testing.T, what string, good func(live int64) bool) {
 // the places that the file tells of have ended, as many are again, as often as all of them end at once.
 func TestKillGivesPlacesBack(t *testing.T) {
 	api := newSlowAPI(t)
-	dir := placesDir(t, api, "state_file: state\nstate_interval: 100ms\n")
+	dir := placesDir(t, api.URL, most, 5*time.Second, "state_file: state\nstate_interval: 100ms\n")
 	g := harness.Serve(t, dir, "--config", "headgate.yaml")
 	var first filling
 	first.fill(t.Context(), most+more, g)
@@ -174,7 +175,7 @@ func TestKillGivesPlacesBackOfTheStore(t *testing.T) {
 func killOneOfThree(t *testing.T, engine, scope string) {
 	api := newSlowAPI(t)
 	store := redistest.Start(t)
-	dir := placesDir(t, api, "engine: "+engine+"\nstore:\n  redis: ["+store.Socket+
+	dir := placesDir(t, api.URL, most, 5*time.Second, "engine: "+engine+"\nstore:\n  redis: ["+store.Socket+
 		"]\n  secret_file: one.secret\n  deadline: 100ms\n", "--scope", scope)
 	ofSecond, endSecond := context.WithCancel(t.Context())
 	defer endSecond()
