@@ -19,7 +19,7 @@ import (
 // If ctx ends while the request waits, Wait returns its error and a denied Decision, and gives back
 // what the request took, as far as time has not done so already.
 //
-// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a count and a reservation.
+// Waiting costs the caller's goroutine and a timer of its own, and the Limiter a count and as much as a reservation.
 func (l *Limiter) Wait(ctx context.Context, r Request) (Decision, error) {
 	t := l.begin(ctx, &r)
 	defer l.end(t)
@@ -75,25 +75,18 @@ func awaitTurn(ctx context.Context, wait time.Duration) bool {
 }
 
 // await tells Options.Observe of a request, and holds it back until its turn if it has to wait. If its caller leaves,
-// the decision is reversed. What a request took that has not reserved it is reserved until its turn, so that it gives
-// nothing back to a bucket that somebody fills meanwhile; without room for that it gives nothing back.
+// the decision is reversed. What a request took that has not reserved it is held until its turn, so that it gives
+// nothing back to a bucket that somebody fills meanwhile.
 func (l *Limiter) await(ctx context.Context, t *trip, made reservation.ID) error {
-	wait, until := t.decision.Wait, reservation.ID{}
-	if wait > 0 && made == until && l.reservations.Begin(t.plan.Now) {
+	wait := t.decision.Wait
+	if wait > 0 && made == (reservation.ID{}) {
 		receipt := l.reservations.Blank()
 		t.plan.Receipt(receipt)
-		until = l.reservations.Add(receipt, reservation.Never)
-		made = until
+		made = l.reservations.Hold(receipt)
+		defer l.reservations.LetGo(made)
 	}
 	l.tellTurn(ctx, t)
-	switch {
-	case wait <= 0:
-		return nil
-	case awaitTurn(ctx, wait):
-		if until != (reservation.ID{}) {
-			_, s, _ := l.reservations.Claim(until, t.plan.Now) // nobody else knows it
-			l.reservations.Finish(until, s)
-		}
+	if wait <= 0 || awaitTurn(ctx, wait) {
 		return nil
 	}
 	now := l.clock.Now()

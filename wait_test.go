@@ -14,6 +14,7 @@ import (
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
+	"github.com/headgate-io/headgate/reservation"
 )
 
 // queue is a Limiter with one rule of two requests a second and room for five.
@@ -199,38 +200,47 @@ func TestWhoLeavesGivesNobodyElsesTokensBack(t *testing.T) {
 	}
 }
 
-// TestWaitWithoutRoomForReservations: whoever finds no room for a reservation waits as others do, and gives nothing
-// back if he leaves.
-func TestWaitWithoutRoomForReservations(t *testing.T) {
-	for room, want := range map[int]time.Duration{1: 3 * half, 2: 2 * half} {
-		synctest.Test(t, func(t *testing.T) {
-			b := queue(t, func(o *headgate.Options) { o.MaxReservations = room })
-			began := time.Now()
-			var all sync.WaitGroup
-			for turn := range 2 { // the second has the first place for a reservation
-				all.Go(func() {
-					d, err := waitOn(b, context.Background())
-					if after := time.Since(began); err != nil || after != half*time.Duration(turn) {
-						t.Errorf("room for %d: turn %d came after %v (%v, %v)", room, turn, after, d.Reason, err)
-					}
-				})
-				synctest.Wait()
+// TestWhoWaitsTakesNoRoomOfReservations: those who wait neither keep others from reserving nor lack room to give back
+// when they leave, however little there is.
+func TestWhoWaitsTakesNoRoomOfReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := trial.New(t, []string{"GET /a", "GET /b"}, []policy.Rule{
+			{Endpoint: "GET /a", Limit: 2, Burst: 5, Algorithm: policy.LeakyBucket},
+			{Endpoint: "GET /b", Limit: 100},
+		}, func(o *headgate.Options) { o.Now, o.MaxReservations = nil, 1 })
+		began := time.Now()
+		gone, leave := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for turn := range 4 {
+			ctx, left := context.Background(), turn == 3
+			if left {
+				ctx = gone
 			}
-			gone, leave := context.WithCancel(context.Background())
-			leave()
-			if d, err := waitOn(b, gone); err == nil || d.Reason != headgate.Abandoned {
-				t.Fatalf("room for %d: Wait = %v, %v, want a caller that left", room, d.Reason, err)
-			}
-			d, err := waitOn(b, context.Background())
-			if after := time.Since(began); err != nil || after != want {
-				t.Errorf("room for %d: the next came after %v (%v, %v), want %v", room, after, d.Reason, err, want)
-			}
-			all.Wait()
-			if n := b.Reservations().Outstanding; n != 0 {
-				t.Errorf("room for %d: %d reservations are left, want none", room, n)
-			}
-		})
-	}
+			all.Go(func() {
+				d, err := waitOn(b, ctx)
+				if after := time.Since(began); !left && (err != nil || after != half*time.Duration(turn)) ||
+					left && d.Reason != headgate.Abandoned {
+					t.Errorf("turn %d came after %v (%v, %v)", turn, after, d.Reason, err)
+				}
+			})
+			synctest.Wait()
+		}
+		other := headgate.Request{Method: "GET", Target: "/b", Peer: trial.Client, Cost: 60}
+		made, d := b.Reserve(context.Background(), other, headgate.UntilSettled)
+		if want := (reservation.Stats{Outstanding: 1, Capacity: 1, Made: 1}); !d.Allowed || b.Reservations() != want {
+			t.Errorf("while others wait, Reserve = %v, %+v, want %+v", d.Reason, b.Reservations(), want)
+		}
+		b.MustSettle(t, made.ID, 1)
+		leave()
+		synctest.Wait()
+		if d := b.Get("/a"); d.Wait != 3*half {
+			t.Errorf("the next waits %v, want %v: who left has given back", d.Wait, 3*half)
+		}
+		all.Wait()
+		if want := (reservation.Stats{Capacity: 1, Made: 1, Settled: 1}); b.Reservations() != want {
+			t.Errorf("in the end %+v, want %+v", b.Reservations(), want)
+		}
+	})
 }
 
 func TestWaitersAreBounded(t *testing.T) {

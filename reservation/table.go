@@ -20,13 +20,15 @@ type entry struct {
 	place    int  // in Table.open; -1 when it is not there
 	settling bool // a call is at it
 	settled  bool
+	held     bool       // see Hold
 	result   Settlement // once settled
 }
 
 // Table is those that are outstanding. It is bounded, and nothing
 // tends it: who comes to reserve removes what has expired. Settled ones are
 // remembered until their timeout, so that a second call hears what the first
-// did, but only in room that nobody else needs.
+// did, but only in room that nobody else needs. What waiting requests took (Hold)
+// is beside all that.
 type Table struct {
 	most int
 
@@ -34,7 +36,7 @@ type Table struct {
 	byID     map[ID]*entry // guarded by mu, as is all that follows
 	open     openHeap      // outstanding, by when they expire
 	settled  []*entry      // by when they were settled, oldest first
-	begun    int           // places of requests that are being decided
+	used     int           // places of those outstanding, or being decided or settled
 	counters Stats
 
 	entries, receipts sync.Pool // of those that are done with
@@ -54,11 +56,11 @@ func (t *Table) Begin(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.purgeLocked(now)
-	if len(t.open)+t.begun >= t.most {
+	if t.used >= t.most {
 		t.counters.Refused++
 		return false
 	}
-	t.begun++
+	t.used++
 	return true
 }
 
@@ -66,10 +68,10 @@ func (t *Table) Begin(now int64) bool {
 func (t *Table) Abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun--
+	t.used--
 }
 
-// Blank is a receipt to be written and given to Add.
+// Blank is a receipt to be written and given to Add or Hold.
 func (t *Table) Blank() *charge.Receipt {
 	if r, ok := t.receipts.Get().(*charge.Receipt); ok {
 		return r
@@ -83,22 +85,61 @@ const Never = math.MaxInt64
 // Add puts what a request took into the place that Begin took, until a time, and
 // names it. The receipt is the table's from now on.
 func (t *Table) Add(taken *charge.Receipt, until int64) ID {
+	e := t.named(entry{until: until, taken: taken})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counters.Made++
+	t.putLocked(e)
+	for t.used+len(t.settled) > t.most && len(t.settled) > 0 {
+		t.forgetLocked()
+	}
+	return e.id
+}
+
+// Hold puts what a request took that waits for its turn beside the room for others, and names it. There are no more of
+// those than requests may wait, and none of them may keep others from reserving. The receipt is the table's from now
+// on, until LetGo.
+func (t *Table) Hold(taken *charge.Receipt) ID {
+	e := t.named(entry{until: Never, taken: taken, held: true})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.putLocked(e)
+	return e.id
+}
+
+// LetGo forgets what is held, settled or not.
+func (t *Table) LetGo(id ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[id]
+	if e.place >= 0 {
+		heap.Remove(&t.open, e.place)
+	}
+	t.dropLocked(e)
+}
+
+// named is an entry with an ID.
+func (t *Table) named(of entry) *entry {
 	e, ok := t.entries.Get().(*entry)
 	if !ok {
 		e = new(entry)
 	}
-	*e = entry{until: until, taken: taken}
+	*e = of
 	_, _ = rand.Read(e.id[:]) // never fails: crypto/rand
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.begun--
-	t.counters.Made++
+	return e
+}
+
+func (t *Table) putLocked(e *entry) {
 	t.byID[e.id] = e
 	heap.Push(&t.open, e)
-	for len(t.byID) > t.most && len(t.settled) > 0 {
-		t.forgetLocked()
-	}
-	return e.id
+}
+
+// dropLocked forgets what is not open any more, to use its memory again.
+func (t *Table) dropLocked(e *entry) {
+	delete(t.byID, e.id)
+	t.receipts.Put(e.taken)
+	e.taken = nil
+	t.entries.Put(e)
 }
 
 // Concurrent appends the receipts of those outstanding that have a place among the requests under way.
@@ -131,6 +172,7 @@ func (t *Table) Places(now int64) map[uint64]int64 {
 func (t *Table) purgeLocked(now int64) {
 	for len(t.open) > 0 && t.open[0].until <= now {
 		e := heap.Pop(&t.open).(*entry)
+		t.used--
 		t.counters.Expired++
 		delete(t.byID, e.id)
 	}
@@ -167,7 +209,6 @@ func (t *Table) Claim(id ID, now int64) (*charge.Receipt, Settlement, error) {
 	// It leaves the heap, so that it does not expire under the caller's hands,
 	// and keeps its place.
 	heap.Remove(&t.open, e.place)
-	t.begun++
 	e.settling = true
 	return e.taken, Settlement{Status: Settled, Reserved: e.taken.Cost}, nil
 }
@@ -178,9 +219,8 @@ func (t *Table) Release(id ID, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.byID[id]
-	t.begun--
 	e.settling = false
-	if e.until == Never {
+	if e.until == Never && !e.held {
 		e.until = now + int64(DefaultTimeout)
 	}
 	heap.Push(&t.open, e)
@@ -191,13 +231,13 @@ func (t *Table) Finish(id ID, s Settlement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.byID[id]
-	t.begun--
+	if e.held {
+		return
+	}
+	t.used--
 	t.counters.Settled++
 	if e.until == Never {
-		delete(t.byID, id)
-		t.receipts.Put(e.taken)
-		e.taken = nil
-		t.entries.Put(e)
+		t.dropLocked(e)
 		return
 	}
 	e.settling, e.settled, e.result, e.taken = false, true, s, nil
@@ -231,7 +271,7 @@ func (t *Table) Stats(now int64) Stats {
 	defer t.mu.Unlock()
 	t.purgeLocked(now)
 	s := t.counters
-	s.Outstanding, s.Remembered, s.Capacity = len(t.open)+t.begun, len(t.settled), t.most
+	s.Outstanding, s.Remembered, s.Capacity = t.used, len(t.settled), t.most
 	return s
 }
 
