@@ -53,6 +53,7 @@ func (p *parts) newDecisions(c config.DecisionLog) (*written, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decision_log.file: %w", err)
 		}
+		o.Torn = torn(file)
 		_ = file.Close()
 		rotated := &lumberjack.Logger{
 			Filename:   c.File,
@@ -65,6 +66,22 @@ func (p *parts) newDecisions(c config.DecisionLog) (*written, error) {
 	var err error
 	d.Log, err = decisionlog.New(o)
 	return d, err
+}
+
+// torn reports whether a file ends amid a line: a gateway was killed, or its disk full, when it wrote the last one.
+func torn(file *os.File) bool {
+	about, err := file.Stat()
+	if err != nil || !about.Mode().IsRegular() || about.Size() == 0 {
+		return false
+	}
+	read, err := os.Open(file.Name())
+	if err != nil {
+		return true // who may not look begins a line, and leaves an empty one at worst
+	}
+	defer func() { _ = read.Close() }()
+	var last [1]byte
+	_, err = read.ReadAt(last[:], about.Size()-1)
+	return err != nil || last[0] != '\n'
 }
 
 // write writes decisions down until ctx ends, and then those that wait.

@@ -37,6 +37,9 @@ import (
 type Options struct {
 	Write io.Writer
 
+	// Torn says that what was written before ends amid a line.
+	Torn bool
+
 	// Caller names a principal by a hash that says nothing of who it is.
 	Caller func(*identity.Principal) string
 
@@ -164,7 +167,8 @@ func New(o Options) (*Log, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Log{o: o, drawn: uint64(math.Ldexp(o.Admitted, 63)), queue: make(chan any, 2*o.PerSecond)}, nil
+	return &Log{o: o, drawn: uint64(math.Ldexp(o.Admitted, 63)), queue: make(chan any, 2*o.PerSecond), torn: o.Torn},
+		nil
 }
 
 // Observe notes a decision. It fits headgate.Options.Observe. One that took more for a request that is served already
