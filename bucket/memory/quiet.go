@@ -61,7 +61,6 @@ func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	for i := range takes {
 		t, b := &takes[i], &owed[i%few]
 		b.shard, b.home = s.locate(t.Key)
-		s.shards[b.shard].prefetch(b.home)
 		var possible bool
 		b.units, possible = rate.Units(&t.Shape, t.Cost)
 		if !possible || t.Shadow || t.Kept > 0 || named(takes[:i], t.Key) {
@@ -70,6 +69,9 @@ func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 		locks = ascending(locks, b.shard)
 	}
 	s.lock(locks)
+	for i := range takes {
+		s.shards[owed[i%few].shard].prefetch(owed[i%few].home)
+	}
 	if allowed, decided = s.tryLocked(now, takes, owed[:len(takes)]); allowed && commit {
 		for i := range takes {
 			if b := &owed[i%few]; b.units > 0 {

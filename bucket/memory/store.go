@@ -207,12 +207,12 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	}
 	shard, home := s.locate(t.Key)
 	sh := &s.shards[shard]
-	sh.prefetch(home)
 	units, possible := rate.Units(&t.Shape, t.Cost)
 	if !possible {
 		units = -1
 	}
 	sh.mu.Lock()
+	sh.prefetch(home)
 	slot := s.quietLocked(sh, home, t)
 	if slot == nil || units < 0 {
 		return s.oneElseLocked(now, sh, sh.seekLocked(home, t.Key), t, o, units, commit)
@@ -292,6 +292,9 @@ func (s *Store) all(now int64, takes []bucket.Take, outs []bucket.Outcome, commi
 	var allowed bool
 	for reclaimed := false; ; reclaimed = true {
 		s.lock(locks)
+		for i := range claims {
+			s.shards[claims[i].shard].prefetch(claims[i].home)
+		}
 		allowed = s.checkLocked(now, claims)
 		if logs {
 			s.reportLogsLocked(now, takes, outs, claims, of, allowed)
@@ -363,7 +366,6 @@ next:
 		c := &claims[len(claims)-1]
 		c.take = t
 		c.shard, c.home = s.locate(t.Key)
-		s.shards[c.shard].prefetch(c.home)
 		c.add(t)
 	}
 	return claims, nil

@@ -98,8 +98,9 @@ func (s *Store) locate(k key.Key) (shard, home uint32) {
 }
 
 // prefetch has the processor fetch a set and its tags, from a large table of which nothing is in a
-// cache. What a decision does until it reads the slot then costs nothing. Otherwise the tags would
-// have to come first, before it is known which slot to wait for.
+// cache. Otherwise the tags would have to come first, before it is known which slot to wait for. It reads
+// nothing, so it needs no lock; but without one it takes the lines from another processor that is about to
+// write them (one key from two goroutines: 117 ns with the lock, 138 before it).
 func (sh *shard) prefetch(set uint32) { prefetch(&sh.tags[set], &sh.sets[set]) }
 
 // findLocked finds t's bucket and its state in terms of t.Shape. A bucket that lies nowhere is

@@ -100,12 +100,18 @@ func (g *gateway) newLimiter(endpoints *endpoint.Table, rules int) error {
 
 // requests are callers' at endpoints, in an order that repeats late.
 func (g *gateway) requests() []headgate.Request {
+	// A caller's requests share their header: a process that serves has few at a time, and what is kept here the collector
+	// looks through while rules are loaded.
+	headers := make([]http.Header, len(g.keys))
+	for i, key := range g.keys {
+		headers[i] = http.Header{"X-Api-Key": {key}}
+	}
 	requests := make([]headgate.Request, 1<<14)
 	peer := netip.AddrFrom4([4]byte{198, 51, 100, 7})
 	for i := range requests {
 		requests[i] = headgate.Request{
 			Method: "GET", Target: fmt.Sprintf("/v1/service%d/items/1Mv9qGZ2eZvKYlo2", i*7%endpoints), Peer: peer,
-			Header: http.Header{"X-Api-Key": {g.keys[i%len(g.keys)]}},
+			Header: headers[i%len(headers)],
 		}
 	}
 	return requests

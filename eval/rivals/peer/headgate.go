@@ -53,12 +53,19 @@ func OpenHeadgate(o memory.Options) (*Headgate, error) {
 func (h *Headgate) Now() int64 { return h.anchor + int64(time.Since(h.start)) }
 
 // Worker implements Limiter. The bytes that name a bucket, takes and outcomes live in a pooled object
-// of a request; here they live as long as the goroutine.
+// of a request; here they live as long as the goroutine, and as far from another's as there.
 func (h *Headgate) Worker() Decide {
-	takes, outs, ctx := []bucket.Take{{Shape: h.shape, Cost: 1}}, make([]bucket.Outcome, 1), context.Background()
-	room := make([]byte, 0, 64)
+	own := new(struct {
+		_     [128]byte // two cache lines, as many as are fetched together
+		takes [1]bucket.Take
+		outs  [1]bucket.Outcome
+		room  [64]byte
+		_     [128]byte
+	})
+	own.takes[0] = bucket.Take{Shape: h.shape, Cost: 1}
+	takes, outs, ctx := own.takes[:], own.outs[:], context.Background()
 	return func(key string) bool {
-		takes[0].Key = h.keys.Key(1, 1, append(room, key...))
+		takes[0].Key = h.keys.Key(1, 1, append(own.room[:0], key...))
 		allowed, err := h.Store.TryConsume(ctx, h.Now(), takes, outs)
 		return allowed && err == nil
 	}
