@@ -110,7 +110,7 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 			}
 			whose := rule.Whose() // whatever a rule counts of it
 			if other, twice := q.Named[whose]; twice && other != value {
-				errs = append(errs, fmt.Errorf("of has two values for %s, want one", asSent(whose)))
+				errs = append(errs, twoValues(whose))
 			}
 			q.Named[whose] = value
 		}
@@ -125,7 +125,8 @@ func (b *BucketRequest) Query() (inspect.Query, error) {
 }
 
 func (d *Door) getBuckets(w http.ResponseWriter, r *http.Request) {
-	d.inspect(w, r, bucketInQuery(r), nil)
+	b, err := bucketInQuery(r)
+	d.inspect(w, r, b, err)
 }
 
 func (d *Door) inspectBuckets(w http.ResponseWriter, r *http.Request) {
@@ -262,28 +263,35 @@ func (d *Door) refuseBucket(w http.ResponseWriter, r *http.Request, k kind, err 
 
 // bucketInQuery reads names from a query. Evidence has no place there: queries
 // end up in logs.
-func bucketInQuery(r *http.Request) BucketRequest {
+func bucketInQuery(r *http.Request) (BucketRequest, error) {
 	query := r.URL.Query()
+	of, err := OfValues(query["of"])
 	return BucketRequest{
 		Endpoint: query.Get("endpoint"), Subject: query.Get("subject"), Key: query.Get("key"),
 		Project: query.Get("project"),
 		Tier:    query.Get("tier"), Address: query.Get("address"), Identifier: query.Get("identifier"),
 		Certificate: query.Get("certificate"), Token: query.Get("token"), User: query.Get("user"),
-		SignedAgent: query.Get("signed_agent"), Of: OfValues(query["of"]),
-	}
+		SignedAgent: query.Get("signed_agent"), Of: of,
+	}, err
 }
 
 // OfValues reads BucketRequest.Of as it is written in a query and on the command line: "path:customer=42".
-func OfValues(written []string) map[string]string {
-	if len(written) == 0 {
-		return nil
+func OfValues(written []string) (of map[string]string, err error) {
+	if len(written) > 0 {
+		of = map[string]string{}
 	}
-	of := map[string]string{}
 	for _, one := range written {
 		subject, value, _ := strings.Cut(one, "=")
+		if other, twice := of[subject]; twice && other != value {
+			err = errors.Join(err, twoValues(subject))
+		}
 		of[subject] = value
 	}
-	return of
+	return of, err
+}
+
+func twoValues(subject string) error {
+	return fmt.Errorf("of has two values for %s, want one", asSent(subject))
 }
 
 func readBucket(w http.ResponseWriter, r *http.Request) (b BucketRequest, err error) {

@@ -36,3 +36,17 @@ func TestQueryOfBuckets(t *testing.T) {
 		}
 	}
 }
+
+// TestValuesOfBuckets: two values of one subject are refused, also where it is written the same way both times.
+func TestValuesOfBuckets(t *testing.T) {
+	for _, written := range [][]string{nil, {"path:customer=a=b", "claim:org=acme", "path:customer=a=b"}} {
+		of, err := admin.OfValues(written)
+		if err != nil || len(of) != min(2, len(written)) || of["path:customer"] != "a=b" && written != nil {
+			t.Errorf("%q is %q (%v)", written, of, err)
+		}
+	}
+	if _, err := admin.OfValues([]string{"path:customer=42", "path:customer=7"}); err == nil ||
+		!strings.Contains(err.Error(), "of has two values for") {
+		t.Errorf("two values: %v, want an error", err)
+	}
+}

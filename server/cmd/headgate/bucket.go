@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/user"
@@ -63,8 +64,10 @@ func (f *bucketFlags) addFlags(cmd *cobra.Command) {
 
 // check finds what is wrong before anybody is asked.
 func (f *bucketFlags) check(endpoint string) error {
-	f.request.Endpoint, f.request.Of = endpoint, admin.OfValues(f.of)
-	if _, err := f.request.Query(); err != nil {
+	of, twice := admin.OfValues(f.of)
+	f.request.Endpoint, f.request.Of = endpoint, of
+	if _, err := f.request.Query(); err != nil || twice != nil {
+		err = errors.Join(twice, err)
 		return usageError{err}
 	}
 	return nil
