@@ -23,10 +23,9 @@ func (s *Store) quietLocked(sh *shard, home uint32, t *bucket.Take) *slot {
 	return slot
 }
 
-// quietAwayLocked is quietLocked for one that lies elsewhere: in a table that is 80 % full, one of
-// three buckets does at every fifth decision.
-func (s *Store) quietAwayLocked(sh *shard, home uint32, t *bucket.Take) *slot {
-	at := sh.seekLocked(home, t.Key)
+// quietAtLocked is quietLocked for one that lies anywhere: in a table that is 80 % full, every fifth lies
+// with a relative.
+func (s *Store) quietAtLocked(sh *shard, at place, t *bucket.Take) *slot {
 	if at.way < 0 {
 		return nil
 	}
@@ -96,7 +95,7 @@ func (s *Store) tryLocked(now int64, takes []bucket.Take, owed []owing) (allowed
 		t, b := &takes[i], &owed[i]
 		sh := &s.shards[b.shard]
 		if b.slot = s.quietLocked(sh, b.home, t); b.slot == nil {
-			b.slot = s.quietAwayLocked(sh, b.home, t)
+			b.slot = s.quietAtLocked(sh, sh.seekLocked(b.home, t.Key), t)
 		}
 		if b.slot == nil {
 			return false, false

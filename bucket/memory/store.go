@@ -199,7 +199,7 @@ func (s *Store) decide(now int64, takes []bucket.Take, outs []bucket.Outcome, co
 }
 
 // one is all for a single take, where nothing needs sorting and nobody else can object. Most find
-// their bucket at home and leave it there: they need nothing of what oneElseLocked does, and it is
+// their bucket quiet and leave it where it is: they need nothing of what oneElseLocked does, and it is
 // faster to keep that out of sight of the compiler.
 func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) bool {
 	if t.Shape.Algorithm == rate.SlidingLog {
@@ -215,7 +215,10 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	sh.prefetch(home)
 	slot := s.quietLocked(sh, home, t)
 	if slot == nil || units < 0 {
-		return s.oneElseLocked(now, sh, sh.seekLocked(home, t.Key), t, o, units, commit)
+		at := sh.seekLocked(home, t.Key)
+		if slot = s.quietAtLocked(sh, at, t); slot == nil || units < 0 {
+			return s.oneElseLocked(now, sh, at, t, o, units, commit)
+		}
 	}
 	after, allowed := bucket.State{Debt: slot.debt, Stamp: slot.stamp}.Answer(o, now, &t.Shape, units)
 	if allowed && commit && units > 0 {
