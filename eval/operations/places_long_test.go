@@ -95,7 +95,9 @@ func outlive(t *testing.T, scope string, empties bool, settings ...string) {
 	for i := range gateways {
 		serve(i)
 	}
-	var ended atomic.Bool // after which nobody asks again: who left would have his place given back before the API knows
+	// After this nobody asks again. Who left while it is answered would have its place given back before
+	// the API knows.
+	var ended atomic.Bool
 	var callers sync.WaitGroup
 	ask := func(ctx context.Context, i int) bool {
 		request, err := http.NewRequestWithContext(ctx, "GET", gateways[i].Load().URL+"/slow", nil)
@@ -195,7 +197,8 @@ func outlive(t *testing.T, scope string, empties bool, settings ...string) {
 			}
 		}
 		if one.live > most {
-			t.Errorf("%d are under way at %v, want %d at most: the store was gone in %v", one.live, one.at, most, outages)
+			t.Errorf("%d are under way at %v, want %d at most: the store was gone in %v", one.live, one.at, most,
+				outages)
 		}
 	}
 	t.Logf("%d were served, %d beside a crowd", api.served.Load(), len(api.beyond))

@@ -100,8 +100,8 @@ func (g *gateway) newLimiter(endpoints *endpoint.Table, rules int) error {
 
 // requests are callers' at endpoints, in an order that repeats late.
 func (g *gateway) requests() []headgate.Request {
-	// A caller's requests share their header: a process that serves has few at a time, and what is kept here the collector
-	// looks through while rules are loaded.
+	// A caller's requests share their header: a process that serves has few at a time, and what is kept
+	// here the collector looks through while rules are loaded.
 	headers := make([]http.Header, len(g.keys))
 	for i, key := range g.keys {
 		headers[i] = http.Header{"X-Api-Key": {key}}
