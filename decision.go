@@ -340,7 +340,7 @@ func (d *Decision) settle(p *charge.Plan, allowed bool) {
 		v.Rule, v.Level, v.Principal = c.Rule, c.Level, c.Principal
 		v.Unparsable, v.Earlier, v.Scored = c.Kind == charge.Unreadable, c.Kind.Guards(), c.Scored
 		v.Shadow, v.Outcome = p.Takes[c.Place].Shadow, p.Outs[c.Place]
-		if part := p.Takes[c.Place].Lowered.Part(); part < rate.Whole {
+		if part := p.Takes[c.Place].Part(); part < rate.Whole {
 			v.Lowered = uint16(part)
 		}
 	}

@@ -315,3 +315,63 @@ func TestNumbersThatFollowAndChange(t *testing.T) {
 		t.Errorf("fewer were in force %d times: that shows little", lowered)
 	}
 }
+
+// TestOneAtOnceIsAllOfIt: of a limit of one request under way all is in force whatever the part is, so nobody is told
+// that it is lowered, who is denied by it asks for no larger part, and is blocked as the rule says.
+func TestOneAtOnceIsAllOfIt(t *testing.T) {
+	rule := policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Penalty: "3 in 10s for 1m with addresses",
+		Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)}
+	table := &adaptive.Table{}
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule}, func(o *headgate.Options) { o.Adaptive = table })
+	s := adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}
+	table.Use(map[string]adaptive.Settings{"GET /a": s}, b.Now.UnixNano())
+	at := table.Named("GET /a")
+	follows(b, table, 5, 2*time.Second)
+	before := at.Status(b.Now.UnixNano()).AtOnce
+	b.Get("/a")
+	d := b.Get("/a")
+	if v, _ := d.Binding(); d.Allowed || v.Lowered != 0 {
+		t.Errorf("the second is %v, by a limit lowered to %d, want none", d.Reason, v.Lowered)
+	}
+	for n := range uint64(60) { // the API is well
+		at.Sent(b.Now.UnixNano(), n)
+		at.Answered(b.Now.UnixNano(), n, time.Millisecond, false)
+	}
+	b.Now = b.Now.Add(2 * time.Second)
+	if after := at.Status(b.Now.UnixNano()).AtOnce; before == adaptive.Whole || after != before {
+		t.Errorf("the part was %d and is %d, want the same: nobody was refused for it", before, after)
+	}
+	b.Get("/a")
+	b.Get("/a")
+	if d := b.Get("/a"); d.Reason != headgate.InPenalty {
+		t.Errorf("who was denied three times is told %v, want in_penalty", d.Reason)
+	}
+}
+
+// TestDenialsByTheWholeNumberCount: towards a penalty, once all of the number is in force again, while rates are lowered
+// or were a minute ago.
+func TestDenialsByTheWholeNumberCount(t *testing.T) {
+	rule := policy.Rule{Endpoint: "GET /a", Limit: 2, Per: time.Hour, Penalty: "3 in 10s for 1m with addresses",
+		Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)}
+	table := &adaptive.Table{}
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule}, func(o *headgate.Options) { o.Adaptive = table })
+	s := adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}
+	table.Use(map[string]adaptive.Settings{"GET /a": s}, b.Now.UnixNano())
+	follows(b, table, 10, 2*time.Second)
+	for range 5 {
+		b.Get("/a")
+	}
+	if d := b.Get("/a"); d.Allowed || d.Reason == headgate.InPenalty {
+		t.Errorf("a denial by a lowered number is %v, want one that does not count", d.Reason)
+	}
+	follows(b, table, 100, time.Millisecond)
+	if s := table.Named("GET /a").Status(b.Now.UnixNano()); s.AtOnce != adaptive.Whole || s.Multiplier == adaptive.Whole {
+		t.Fatalf("numbers are lowered to %d and rates to %d, want rates alone", s.AtOnce, s.Multiplier)
+	}
+	for range 4 {
+		b.Get("/a")
+	}
+	if d := b.Get("/a"); d.Reason != headgate.InPenalty {
+		t.Errorf("who was denied three times by all of the number is told %v, want in_penalty", d.Reason)
+	}
+}

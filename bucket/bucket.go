@@ -84,6 +84,16 @@ func (t *Take) Slower() *rate.Lowered {
 	return t.Lowered
 }
 
+// Part is the part in force of what t is limited to, in 1024ths: rate.Whole where all of it is, as of a limit of one
+// request under way, of which one may be at least.
+func (t *Take) Part() int {
+	part := t.Lowered.Part()
+	if t.fewer() && t.Shape.AtOnce(part).Capacity == t.Shape.Capacity {
+		return rate.Whole
+	}
+	return part
+}
+
 // ErrLost is an error of a store that has seen to what becomes of takes while a bucket cannot be
 // asked (Take.Reach): this decision is a denial. Other errors leave that to the caller.
 var ErrLost = errors.New("the shared store cannot be asked")

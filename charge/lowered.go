@@ -65,7 +65,7 @@ func (p *Plan) MetLowered() (rates, atOnce bool) {
 	for i := range p.Takes {
 		if t := &p.Takes[i]; t.Lowered != nil && !t.Shadow && !p.Outs[i].Allowed && !p.Outs[i].Unknown {
 			if t.Lowered == p.Lowered.AtOnce {
-				atOnce = places
+				atOnce = atOnce || t.Part() < rate.Whole
 			} else {
 				rates = own || shared
 			}

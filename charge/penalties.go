@@ -6,6 +6,7 @@ import (
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/penalty"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // penaltyOf is when the caller of a charge is blocked, by the rule of its own bucket; nil if never. Of a caller without
@@ -46,7 +47,8 @@ func (p *Plan) InPenalty(penalties *penalty.Table) bool {
 // Penalise counts that a request was denied, for each rule that denied it and may block its caller. It reports whether
 // the caller is blocked by that for longer than it would be told to wait; Outs say how long. What a rate denies that is
 // lowered, or was until a minute ago, is not counted: the caller may keep to the limit that the rule says, and what it
-// was slower to get back is owed still.
+// was slower to get back is owed still. Requests under way owe nothing: of a number that is in force as a whole each
+// denial counts.
 func (p *Plan) Penalise(penalties *penalty.Table, told time.Duration) (longer bool) {
 	for i := range p.Charges {
 		c := &p.Charges[i]
@@ -55,7 +57,8 @@ func (p *Plan) Penalise(penalties *penalty.Table, told time.Duration) (longer bo
 			continue
 		}
 		terms := p.penaltyOf(c)
-		if terms == nil || p.Takes[c.Place].Lowered != nil {
+		take := &p.Takes[c.Place]
+		if terms == nil || take.Lowered != nil && !(c.Concurrent && take.Part() == rate.Whole) {
 			continue
 		}
 		until, blocked := penalties.Denied(p.Now, p.CallerKey(i), terms)
