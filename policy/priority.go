@@ -212,6 +212,21 @@ func (s *Set) Leaves(id RuleID, c Class) int64 {
 	return shape.Burst() - shape.Keeping(terms.Kept(c)).Burst()
 }
 
+// Holds is what the bucket of a rule has for a request of a class at most: its burst without what is left for others
+// (Leaves), and of a limit on how many requests are under way the part that is in force, in 1024ths; 0 is all of it.
+func (s *Set) Holds(id RuleID, c Class, part uint16) int64 {
+	row := &s.rows[id]
+	shape := s.shapes[row.limit]
+	if part == 0 || !s.Terms(id).Concurrent {
+		return shape.Burst() - s.Leaves(id, c)
+	}
+	shape = shape.AtOnce(int(part))
+	if terms := s.PriorityOf(id); s.Prioritises() && terms != nil && terms.Shares != nil {
+		shape = shape.Keeping(terms.Kept(c))
+	}
+	return shape.Burst()
+}
+
 // Places says how classes share places to wait; nil if rules make all requests of one class.
 func (s *Set) Places() *PriorityTerms { return s.places }
 

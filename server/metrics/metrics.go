@@ -381,7 +381,7 @@ func (m *Meter) QuestionRefused(reason string) {
 }
 
 // Observe counts one decision. It fits headgate.Options.Observe.
-func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
+func (m *Meter) Observe(r *headgate.Request, d *headgate.Decision) {
 	if d.Lost {
 		m.lost.Inc()
 	}
@@ -412,8 +412,14 @@ func (m *Meter) Observe(_ *headgate.Request, d *headgate.Decision) {
 			continue // no bucket was asked, or not the rule's own
 		}
 		counters := m.rule(d.Policies(), v.Rule)
-		burst := d.Policies().Terms(v.Rule).Shape.Burst() - d.Policies().Leaves(v.Rule, d.Class)
-		counters.use.note(burst, &v.Outcome, d)
+		took := d.Cost
+		switch terms := d.Policies().Terms(v.Rule); {
+		case terms.Concurrent: // a place, whatever it costs
+			took = min(took, 1)
+		case terms.PerRequest:
+			took = min(took, max(1, r.Parts))
+		}
+		counters.use.note(d.Policies().Holds(v.Rule, d.Class, v.Lowered), took, &v.Outcome, d.Allowed)
 	}
 	for i := range verdicts {
 		if v := &verdicts[i]; v.Shadow && !v.Outcome.Allowed {

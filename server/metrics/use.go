@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate-io/headgate"
 	"github.com/headgate-io/headgate/bucket"
 )
 
@@ -24,10 +23,10 @@ type use struct {
 }
 
 // note counts what one request found.
-func (u *use) note(burst int64, found *bucket.Outcome, d *headgate.Decision) {
+func (u *use) note(burst, cost int64, found *bucket.Outcome, allowed bool) {
 	left := found.Remaining
-	if d.Allowed {
-		left += d.Cost // before it took anything
+	if allowed {
+		left += cost // before it took anything
 	}
 	part := int64(useParts)
 	if found.Allowed && burst > 0 {

@@ -10,7 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/bucket"
+	"github.com/headgate-io/headgate/internal/trial"
+	"github.com/headgate-io/headgate/policy"
 )
 
 // TestUseIsWhatRequestsFound compares the parts that are counted with the sorted list of what requests found.
@@ -24,12 +27,11 @@ func TestUseIsWhatRequestsFound(t *testing.T) {
 		for range 1 + r.IntN(3000) {
 			used := r.Int64N(most)
 			if r.IntN(30) == 0 {
-				u.note(burst, &bucket.Outcome{}, &headgate.Decision{})
+				u.note(burst, 2, &bucket.Outcome{}, false)
 				found = append(found, 1)
 				continue
 			}
-			u.note(burst, &bucket.Outcome{Allowed: true, Remaining: burst - used - 2},
-				&headgate.Decision{Allowed: true, Cost: 2})
+			u.note(burst, 2, &bucket.Outcome{Allowed: true, Remaining: burst - used - 2}, true)
 			found = append(found, float64(used)/burst)
 		}
 		slices.Sort(found)
@@ -56,9 +58,50 @@ func TestUseOfOddBuckets(t *testing.T) {
 			float64(useParts-1) / useParts},
 	} {
 		var u use
-		u.note(test.burst, &test.out, &headgate.Decision{Allowed: test.allowed, Cost: 1})
+		u.note(test.burst, 1, &test.out, test.allowed)
 		if got, _ := u.p95(); got != test.want {
 			t.Errorf("%s: p95 = %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestUseOfWhatIsLowered: of a limit on requests under way of which a part is in force, the use is of that part; and a
+// request takes a place of it, whatever it costs, as it takes one of those that are counted.
+func TestUseOfWhatIsLowered(t *testing.T) {
+	places := policy.Rule{Endpoint: policy.Default, Limit: 10, Per: time.Hour, Name: "places"}
+	counted := policy.Rule{Endpoint: policy.Default, Limit: 10, Per: time.Hour, Name: "counted"}
+	for rule, subject := range map[*policy.Rule]string{&places: "in_flight:ip", &counted: "requests:ip"} {
+		if err := rule.SetSubject(subject); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, table := New(Options{}), &adaptive.Table{}
+	b := trial.New(t, []string{"GET /a"}, []policy.Rule{places, counted}, func(o *headgate.Options) {
+		o.Adaptive, o.Observe = table, m.Observe
+	})
+	table.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Second, Floor: adaptive.Whole / 2, AtOnce: true}},
+		b.Now.UnixNano())
+	for range 10 {
+		for n := range uint64(60) {
+			table.Named("GET /a").Sent(b.Now.UnixNano(), n)
+			table.Named("GET /a").Answered(b.Now.UnixNano(), n, 2*time.Second, false)
+		}
+		b.Now = b.Now.Add(2 * time.Second)
+	}
+	for _, want := range []float64{0, 1. / 5, 2. / 5, 3. / 5, 4. / 5} { // five of the ten may be under way
+		r := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: 2}
+		if d := b.Check(t.Context(), r); !d.Allowed {
+			t.Fatalf("denied: %v", d.Reason)
+		}
+		if got, _ := m.titled("places").use.p95(); got > want || got < want-1./useParts {
+			t.Errorf("the use of places is %v, want %v", got, want)
+		}
+		if got, _ := m.titled("counted").use.p95(); got > want/2 || got < want/2-1./useParts {
+			t.Errorf("the use of what is counted is %v, want %v", got, want/2)
+		}
+		for _, title := range []string{"places", "counted"} { // so that each is the only one
+			m.titled(title).use.turn()
+			m.titled(title).use.turn()
 		}
 	}
 }
@@ -77,8 +120,7 @@ func TestUseForgets(t *testing.T) {
 		}
 		return ""
 	}
-	m.titled("default").use.note(10, &bucket.Outcome{Allowed: true, Remaining: 9},
-		&headgate.Decision{Allowed: true, Cost: 1})
+	m.titled("default").use.note(10, 1, &bucket.Outcome{Allowed: true, Remaining: 9}, true)
 	for minute, want := range []bool{true, true, true, true, true, true, true, true, true, true, true, false} {
 		if got := told() != ""; got != want {
 			t.Errorf("after %d minutes it is told: %v, want %v", minute, got, want)
@@ -91,7 +133,7 @@ func TestUseForgets(t *testing.T) {
 func TestSeriesAreBounded(t *testing.T) {
 	m := New(Options{})
 	for i := range 3 * maxRules {
-		m.titled(fmt.Sprint("rule ", i)).use.note(10, &bucket.Outcome{}, &headgate.Decision{})
+		m.titled(fmt.Sprint("rule ", i)).use.note(10, 1, &bucket.Outcome{}, false)
 	}
 	out := make(chan prometheus.Metric, 10*maxRules)
 	(&useGauges{meter: m}).write(out)
@@ -103,8 +145,8 @@ func TestSeriesAreBounded(t *testing.T) {
 
 func BenchmarkUse(b *testing.B) {
 	var u use
-	out, d := bucket.Outcome{Allowed: true, Remaining: 5}, headgate.Decision{Allowed: true, Cost: 1}
+	out := bucket.Outcome{Allowed: true, Remaining: 5}
 	for b.Loop() {
-		u.note(10, &out, &d)
+		u.note(10, 1, &out, true)
 	}
 }

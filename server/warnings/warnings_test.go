@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
+	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/identity"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
@@ -32,6 +33,12 @@ type bench struct {
 
 func watched(t *testing.T, m warnings.Marks, rules ...policy.Rule) *bench {
 	t.Helper()
+	return following(t, m, nil, rules...)
+}
+
+// following is watched with rates, and how many requests are under way, that follow the API as a table has it.
+func following(t *testing.T, m warnings.Marks, table *adaptive.Table, rules ...policy.Rule) *bench {
+	t.Helper()
 	b := &bench{}
 	var o warnings.Options
 	o.Caller = func(who *identity.Principal) string { return "hash-of-" + who.ID }
@@ -42,7 +49,7 @@ func watched(t *testing.T, m warnings.Marks, rules ...policy.Rule) *bench {
 	b.watch = warnings.New(o)
 	b.watch.Use(m)
 	inner := trial.New(t, []string{"GET /a", "GET /b"}, rules, func(o *headgate.Options) {
-		o.Observe, o.Now = b.watch.Observe, func() time.Time { return b.Now }
+		o.Observe, o.Now, o.Adaptive = b.watch.Observe, func() time.Time { return b.Now }, table
 	})
 	now := b.Now
 	b.Bench = inner
@@ -501,5 +508,33 @@ func TestHookOverHTTP(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("nothing arrives")
+	}
+}
+
+// TestNearWhatIsInForce: of a limit on requests under way of which a part is in force, a caller is near its limit by that
+// part.
+func TestNearWhatIsInForce(t *testing.T) {
+	rule := policy.Rule{Endpoint: "GET /a", Limit: 10, Per: time.Hour,
+		Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay)}
+	table := &adaptive.Table{}
+	b := following(t, warnings.Marks{CallerPercent: 80, CallerFill: time.Minute}, table, rule)
+	table.Use(map[string]adaptive.Settings{"GET /a": {SLO: time.Second, Floor: adaptive.Whole / 2, AtOnce: true}},
+		b.Now.UnixNano())
+	for range 10 {
+		for n := range uint64(60) {
+			table.Named("GET /a").Sent(b.Now.UnixNano(), n)
+			table.Named("GET /a").Answered(b.Now.UnixNano(), n, 2*time.Second, false)
+		}
+		b.Now = b.Now.Add(2 * time.Second)
+	}
+	for range 3 {
+		b.ask("ann")
+	}
+	if told := b.told(); told != "" {
+		t.Errorf("with three of five under way told %q, want nothing", told)
+	}
+	b.ask("ann")
+	if told := b.told(); told != "caller_near_limit begun 80%" {
+		t.Errorf("with four of five told %q, want that it is near", told)
 	}
 }

@@ -262,7 +262,7 @@ func (w *Watch) Observe(_ *headgate.Request, d *headgate.Decision) {
 		if rule.burst == 0 {
 			continue
 		}
-		burst := rule.burst - d.Policies().Leaves(v.Rule, d.Class)
+		burst := d.Policies().Holds(v.Rule, d.Class, v.Lowered)
 		used := int((burst - min(v.Outcome.Remaining, burst)) * 100 / burst)
 		caller := &d.Principal
 		if v.Principal > 0 {
