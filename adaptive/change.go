@@ -3,9 +3,13 @@ package adaptive
 import (
 	"maps"
 	"math"
+	"slices"
 
 	"github.com/headgate-io/headgate/rate"
 )
+
+// Every is the Endpoint of a Change that is of all endpoints.
+const Every = "*"
 
 // Change is a step of what the rates of an endpoint are lowered to. Whoever knows all of them, and when which decision
 // was made, can make the same decisions again: see Table.Follow.
@@ -66,6 +70,33 @@ func (e *Endpoint) leave(now int64) {
 	e.told = nil
 }
 
+// Repeat tells how all endpoints stand (Changed), for who has not heard what was told before, or has heard it of another
+// process: that the rates of Every endpoint are what the rules say, and then to what those are lowered that are.
+func (t *Table) Repeat(now int64) {
+	v := t.view.Load()
+	if v == nil || t.Changed == nil {
+		return
+	}
+	t.Changed(Change{Endpoint: Every, At: now, Over: true})
+	for _, name := range slices.Sorted(maps.Keys(v.byName)) {
+		v.byName[name].repeat(now)
+	}
+}
+
+func (e *Endpoint) repeat(now int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lowered.Load()
+	if l == nil || e.told == nil {
+		return
+	}
+	c := Change{Endpoint: e.name, At: now, Since: now, Own: l.Own.Part(), AtOnce: l.AtOnce.Part()}
+	if !e.keeps {
+		c.Shared = l.Shared.Part()
+	}
+	e.told(c)
+}
+
 // MaxFollowed is at how many endpoints a table follows another.
 const MaxFollowed = 1 << 12
 
@@ -73,12 +104,24 @@ const MaxFollowed = 1 << 12
 // it was, and whatever is seen here: for who makes the decisions of then again. Of more than MaxFollowed endpoints it
 // follows the first.
 func (t *Table) Follow(c Change) {
+	if c.Endpoint == Every {
+		if v := t.view.Load(); v != nil {
+			for _, e := range v.byName {
+				e.follow(c)
+			}
+		}
+		return
+	}
 	e := t.Named(c.Endpoint)
 	if e == nil {
 		if e = t.add(c.Endpoint); e == nil {
 			return
 		}
 	}
+	e.follow(c)
+}
+
+func (e *Endpoint) follow(c Change) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.applyLocked(c)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate-io/headgate/adaptive"
 	"github.com/headgate-io/headgate/internal/race"
+	"github.com/headgate-io/headgate/rate"
 )
 
 // TestWhoFollowsLowersTheSame: a table that follows another one's changes lowers rates as that one does, at any time,
@@ -167,5 +168,44 @@ func TestSettingsChangeAtAnyTime(t *testing.T) {
 	}
 	if !race.Enabled && (seen["rates"] < 1000 || seen["at once"] < 1000) {
 		t.Errorf("lowered %v times: that shows little", seen)
+	}
+}
+
+// TestWhoBeginsToListenHearsAll: to what all endpoints are lowered, and that of those of which another process has told
+// no more is.
+func TestWhoBeginsToListenHearsAll(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		var late adaptive.Table
+		for name, own := range map[string]int{"GET /a": 300, "GET /b": 400, "GET /c": 500} { // before a restart
+			late.Follow(adaptive.Change{Endpoint: name, At: 1, Since: 1, Own: own, Shared: own, AtOnce: own})
+		}
+		var hears func(adaptive.Change)
+		table := adaptive.Table{KeepShared: keeps, Changed: func(c adaptive.Change) {
+			if hears != nil {
+				hears(c)
+			}
+		}}
+		now, s := int64(time.Hour), adaptive.Settings{SLO: time.Second, Floor: 1, AtOnce: true}
+		table.Use(map[string]adaptive.Settings{"GET /a": s, "GET /b": s}, now)
+		for range 3 {
+			for caller := range uint64(60) {
+				table.Named("GET /a").Sent(now, caller)
+				table.Named("GET /a").Answered(now, caller, 2*time.Second, false)
+			}
+			now += int64(2 * time.Second)
+		}
+		want := table.Named("GET /a").Lowered(now)
+		hears = late.Follow
+		table.Repeat(now)
+		for name, want := range map[string]rate.Lowerings{"GET /a": want, "GET /b": {}, "GET /c": {}} {
+			if got := late.Named(name).Lowered(now); got.Own.Part() != want.Own.Part() ||
+				got.Shared.Part() != want.Shared.Part() || got.AtOnce.Part() != want.AtOnce.Part() {
+				t.Errorf("of %s %d, %d and %d are heard, want %d, %d and %d", name, got.Own.Part(), got.Shared.Part(),
+					got.AtOnce.Part(), want.Own.Part(), want.Shared.Part(), want.AtOnce.Part())
+			}
+		}
+		if want.Own.Part() == adaptive.Whole || want.AtOnce.Part() == adaptive.Whole {
+			t.Errorf("nothing is lowered: that shows little")
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
@@ -40,7 +41,9 @@ type Options struct {
 	Log     *slog.Logger // default slog.Default
 	Version string       // of the program
 
-	readOnly bool // look, and leave no trace
+	readOnly bool             // look, and leave no trace
+	now      func() time.Time // for tests; nil is a clock that does not step
+
 	// Read reads the configuration again for Reload, complete. Nil leaves it as it is: then only the documents that
 	// it names are read.
 	Read func() (config.Config, error)

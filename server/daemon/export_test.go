@@ -1,5 +1,7 @@
 package daemon
 
+import "time"
+
 // Envelopes is envelopes, for tests.
 var Envelopes = envelopes
 
@@ -11,3 +13,9 @@ var Faulty = faulty
 
 // UnderWay is how many requests have a reservation.
 func UnderWay(d *Daemon) int { return d.parts.limiter.Reservations().Outstanding }
+
+// By is o with decisions by a clock of the test's.
+func By(o Options, now func() time.Time) Options {
+	o.now = now
+	return o
+}

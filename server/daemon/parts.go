@@ -127,7 +127,7 @@ func build(ctx context.Context, c config.Config, o Options) (_ *parts, err error
 			return nil, err
 		}
 	}
-	if err := p.startRefreshing(ctx, c, l.compile, o.Log); err != nil {
+	if err := p.startRefreshing(ctx, c, l.compile, o); err != nil {
 		return nil, err
 	}
 	if !o.readOnly { // nobody connects, and only the gateway can read its key
@@ -317,7 +317,11 @@ func (p *parts) prepareTelling(ctx context.Context, before, after *config.Config
 		if err != nil {
 			return nil, nil, err
 		}
-		uses = append(uses, func() { p.decisions.put(next) })
+		uses = append(uses, func() {
+			if p.decisions.put(next); next != nil { // whose file may go on from another process
+				p.adaptive.Repeat(p.rules.Now())
+			}
+		})
 	}
 	if after.Warn != before.Warn {
 		use, err := p.prepareWatch(after.Warn)
@@ -359,11 +363,12 @@ var unknownModes = map[string]headgate.UnknownMode{"reject": headgate.RejectUnkn
 // startRefreshing loads rules and keys for the first time. Without any rules
 // the gateway could only answer 503, so that is an error.
 func (p *parts) startRefreshing(ctx context.Context, c config.Config, compile policy.CompileOptions,
-	log *slog.Logger) (err error) {
+	o Options) (err error) {
+	log := o.Log
 	predecessor, began := p.kept.predecessor()
 	p.rules, err = policy.NewCache(policy.CacheOptions{
 		Predecessor: predecessor, Began: began, Source: p.database, Compile: compile, Interval: c.Refresh,
-		LastGood: c.LastGood, Log: log,
+		LastGood: c.LastGood, Log: log, Now: o.now,
 		MaxStale: c.Staleness.MaxStale, OnStale: config.Fallbacks[c.Staleness.OnStale],
 		OnEmpty:      config.Fallbacks[c.Staleness.OnEmpty],
 		FallbackRule: c.Staleness.Fallback.Rule(),

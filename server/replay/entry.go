@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,8 +104,7 @@ const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
 func Detect(line string) string {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch {
-	case strings.HasPrefix(line, "{") && strings.Contains(line, `"at":`) && (strings.Contains(line, `"decision":"`) ||
-		strings.Contains(line, `"settled":"`)):
+	case ofDecisions.MatchString(line):
 		return "decisions"
 	case strings.HasPrefix(line, "{"):
 		return "json"
@@ -116,6 +116,9 @@ func Detect(line string) string {
 	}
 	return "combined"
 }
+
+// ofDecisions are the lines of a decision log, of which any may be the first once older ones are gone.
+var ofDecisions = regexp.MustCompile(`^\{.*"at":.*"(?:decision|settled|lowered)":"|^\{"time":"[^"]*","skipped":\d+\}$`)
 
 var errShort = errors.New("it ends too early")
 

@@ -234,6 +234,50 @@ func TestLinesOfFewerAtOnce(t *testing.T) {
 	}
 }
 
+// TestWhatDecisionsSayInTurn: of what no line has said, each decision says a part, at one endpoint and at another; also
+// of what a line said before others were left out.
+func TestWhatDecisionsSayInTurn(t *testing.T) {
+	const decision = `{"at":%d,"decision":"denied","reason":"over_limit","rule":"a","endpoint":%q,"caller":` +
+		`"5e5e5e5e5e5e5e5e","kind":"address","cost":1%s}` + "\n"
+	for name, first := range map[string]string{
+		"a log that begins later":   "",
+		"one that lacks some lines": `{"at":1,"lowered":"*","multiplier":1}` + "\n" + `{"time":"","skipped":3}` + "\n",
+		"one that lacks others": `{"at":1,"lowered":"GET /a","since":1,"multiplier":0.75,"at_once":0.75}` + "\n" +
+			`{"at":1,"lowered":"GET /b","since":1,"multiplier":0.75,"at_once":0.75}` + "\n" +
+			`{"time":"","skipped":3}` + "\n",
+	} {
+		r, _ := New("decisions", nil)
+		r.Use()
+		log := first
+		for at, said := range []string{`,"multiplier":0.5`, `,"at_once":0.25`} {
+			log += fmt.Sprintf(decision, at+2, "GET /a", said) + fmt.Sprintf(decision, at+2, "GET /b", said)
+		}
+		if err := r.Read(t.Context(), "log", strings.NewReader(log)); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []string{"GET /a", "GET /b"} {
+			if l := r.Lowered().Named(at).Lowered(10); l.Own.Part() != 512 || l.AtOnce.Part() != 256 {
+				t.Errorf("%s: of %s %d of rates and %d of numbers are in force, want 512 and 256", name, at, l.Own.Part(),
+					l.AtOnce.Part())
+			}
+		}
+	}
+}
+
+// TestAnyLineMayBeTheFirst: older ones go where a decision log is divided, or begins in another process.
+func TestAnyLineMayBeTheFirst(t *testing.T) {
+	for _, line := range []string{
+		`{"time":"2026-01-02T03:04:05Z","at":1,"lowered":"GET /a","since":1,"at_once":0.5}`,
+		`{"time":"2026-01-02T03:04:05Z","at":1,"lowered":"*","multiplier":1}`,
+		`{"time":"2026-01-02T03:04:05Z","at":1,"settled":"5e5e5e5e5e5e5e5e","actual":1}`,
+		`{"time":"2026-01-02T03:04:05Z","skipped":7}`,
+	} {
+		if got := Detect(line); got != "decisions" {
+			t.Errorf("Detect(%s) = %s, want decisions", line, got)
+		}
+	}
+}
+
 // TestLinesOfLoweredRatesThatCannotBeRead: they say which member, and what would be right.
 func TestLinesOfLoweredRatesThatCannotBeRead(t *testing.T) {
 	for line, want := range map[string]string{

@@ -50,8 +50,9 @@ type Replay struct {
 
 	now     atomic.Int64 // Limiters with places of requests under way look at it by themselves
 	rules   []Rules
-	lowered adaptive.Table // as a decision log has it
-	missing int64          // Report.Missing when a line last said so
+	lowered adaptive.Table  // as a decision log has it
+	said    map[string]said // what lines say of endpoints in it
+	every   int64           // Report.Missing when a line last spoke of all endpoints; -1 for never
 	report  *Report
 
 	// reserved are what a decision log's requests hold that were not settled yet, by the log's name of it; maxReserved
@@ -76,7 +77,7 @@ func (r *Replay) Lowered() *adaptive.Table { return &r.lowered }
 func New(format string, fields map[string]string) (*Replay, error) {
 	r := &Replay{
 		Fields: fields, report: &Report{spans: map[int64]span{}, width: int64(time.Second)},
-		reserved: map[string]holding{}, purge: minPurge,
+		reserved: map[string]holding{}, purge: minPurge, said: map[string]said{}, every: -1,
 		users: map[string]string{}, addresses: map[netip.Addr]string{}, networks: map[string]struct{}{},
 	}
 	if format == "" && len(fields) > 0 {
@@ -267,32 +268,56 @@ func (r *Replay) charge(ctx context.Context, request headgate.Request) {
 	}
 }
 
-// catchUp has the rates of an endpoint, and how many requests may be under way, lowered to what a decision says, where
-// the line is missing that says so: the log may begin later, and in some seconds there is no room for all lines.
-func (r *Replay) catchUp(d *Decided, at int64) {
-	known := r.lowered.Named(d.Endpoint)
-	if known != nil && r.report.Missing == r.missing {
-		return // a decision that was made at the same moment as a change may have gone by what was before
+// said is how many lines were missing (Report.Missing) when one last said to what rates are lowered, and how many
+// requests may be under way; -1 for never.
+type said struct{ rates, atOnce int64 }
+
+// saidOf is what was said of an endpoint.
+func (r *Replay) saidOf(endpoint string) said {
+	if s, known := r.said[endpoint]; known {
+		return s
 	}
+	return said{r.every, r.every}
+}
+
+// catchUp has the rates of an endpoint, and how many requests may be under way, lowered to what a decision says, where
+// the line is missing that says so: the log may begin later, and in some seconds there is no room for all lines. Where
+// none is missing, a decision that was made at the same moment as a change may have gone by what was before.
+func (r *Replay) catchUp(d *Decided, at int64) {
 	var now rate.Lowerings
-	if known != nil {
+	if known := r.lowered.Named(d.Endpoint); known != nil {
 		now = known.Lowered(at)
 	}
-	c := adaptive.Change{Endpoint: strings.Clone(d.Endpoint), At: at, Since: at}
-	if part := d.Lowered; now.Own.Part() != part && now.Shared.Part() != part {
+	c, last := adaptive.Change{Endpoint: d.Endpoint, At: at, Since: at}, r.saidOf(d.Endpoint)
+	if part := d.Lowered; last.rates != r.report.Missing && now.Own.Part() != part && now.Shared.Part() != part {
 		c.Own, c.Shared = part, part
 	}
-	if now.AtOnce.Part() != d.AtOnce {
+	if last.atOnce != r.report.Missing && now.AtOnce.Part() != d.AtOnce {
 		c.AtOnce = d.AtOnce
 	}
 	if c.Own > 0 || c.AtOnce > 0 {
+		c.Endpoint = strings.Clone(d.Endpoint)
 		r.follow(c)
 	}
 }
 
 func (r *Replay) follow(c adaptive.Change) {
-	r.missing = r.report.Missing
 	r.lowered.Follow(c)
+	if c.Endpoint == adaptive.Every {
+		clear(r.said)
+		r.every = r.report.Missing
+	}
+	if r.lowered.Named(c.Endpoint) == nil {
+		return
+	}
+	s := r.saidOf(c.Endpoint)
+	if c.Own > 0 || c.Shared > 0 || c.Over {
+		s.rates = r.report.Missing
+	}
+	if c.AtOnce > 0 || c.Over {
+		s.atOnce = r.report.Missing
+	}
+	r.said[c.Endpoint] = s
 }
 
 // ask has the rules of one side decide a request; one for which something was reserved reserves it again.
