@@ -222,8 +222,8 @@ func standIn(hash string) (netip.Addr, error) {
 const mixed = 1 << 12
 
 // ordered puts entries in the order of time, as far as they may be out of it. It returns those whose time has come, of
-// held and more, and those that wait. A line without a time, which says how many others are missing, stands behind those
-// that were written before it.
+// held and more, and those that wait. A line without a time, which says how many others are missing, stands behind
+// those that were written before it.
 func ordered(held, more []Entry, end bool) (ready, wait []Entry) {
 	latest := int64(0)
 	if len(held) > 0 { // which are in order

@@ -257,8 +257,8 @@ func TestWhatDecisionsSayInTurn(t *testing.T) {
 		}
 		for _, at := range []string{"GET /a", "GET /b"} {
 			if l := r.Lowered().Named(at).Lowered(10); l.Own.Part() != 512 || l.AtOnce.Part() != 256 {
-				t.Errorf("%s: of %s %d of rates and %d of numbers are in force, want 512 and 256", name, at, l.Own.Part(),
-					l.AtOnce.Part())
+				t.Errorf("%s: of %s %d of rates and %d of numbers are in force, want 512 and 256", name, at,
+					l.Own.Part(), l.AtOnce.Part())
 			}
 		}
 	}

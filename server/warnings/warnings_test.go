@@ -511,8 +511,8 @@ func TestHookOverHTTP(t *testing.T) {
 	}
 }
 
-// TestNearWhatIsInForce: of a limit on requests under way of which a part is in force, a caller is near its limit by that
-// part.
+// TestNearWhatIsInForce: of a limit on requests under way of which a part is in force, a caller is near its limit by
+// that part.
 func TestNearWhatIsInForce(t *testing.T) {
 	rule := policy.Rule{Endpoint: "GET /a", Limit: 10, Per: time.Hour,
 		Subject: policy.SubjectPrincipal.Counting(policy.CountsUnderWay)}
