@@ -70,8 +70,9 @@ func (e *Endpoint) leave(now int64) {
 	e.told = nil
 }
 
-// Repeat tells how all endpoints stand (Changed), for who has not heard what was told before, or has heard it of another
-// process: that the rates of Every endpoint are what the rules say, and then to what those are lowered that are.
+// Repeat tells how all endpoints stand (Changed), for who has not heard what was told before, or has heard it of
+// another process: that the rates of Every endpoint are what the rules say, and then to what those are lowered that
+// are.
 func (t *Table) Repeat(now int64) {
 	v := t.view.Load()
 	if v == nil || t.Changed == nil {
