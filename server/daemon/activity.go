@@ -44,6 +44,9 @@ func (p *parts) newDecisions(c config.DecisionLog) (*written, error) {
 	o := decisionlog.Options{
 		Write: os.Stderr, Caller: p.names.Hash, PerSecond: c.PerSecond,
 		Failed: func(err error) { p.log.Error("decisions cannot be written down", "file", c.File, "error", err) },
+		Recovered: func(lost uint64) {
+			p.log.Info("decisions are written down again", "file", c.File, "lost_lines", lost)
+		},
 	}
 	if c.AdmittedOneIn > 0 {
 		o.Admitted = 1 / float64(c.AdmittedOneIn)

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -247,6 +248,31 @@ func TestReloadDecisionLog(t *testing.T) {
 	r.reloadsTo(t, "decision_log.file", func(c *config.Config) { c.DecisionLog.File = "" })
 	r.get(t, "/v1/items/1")
 	eventually(t, "lines of decisions", func() bool { return lines("a.log") == 2 && lines("c.log") == 2 })
+}
+
+// A decision log that could not be written to, and can be again, says so, and how many lines are missing.
+func TestDecisionsAreWrittenDownAgain(t *testing.T) {
+	r := newReloading(t, []policy.Rule{{Endpoint: policy.Default, Limit: 1, Per: time.Hour}})
+	folder := filepath.Join(r.dir, "logs")
+	r.get(t, "/v1/items/1")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.reloadsTo(t, "decision_log.file", func(c *config.Config) { c.DecisionLog.File = filepath.Join(folder, "a.log") })
+	if err := errors.Join(os.RemoveAll(folder), os.WriteFile(folder, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	says := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool { return strings.Contains(r.said.String(), what) })
+	}
+	r.get(t, "/v1/items/1")
+	says("decisions cannot be written down")
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	r.get(t, "/v1/items/1")
+	says(`msg="decisions are written down again" file=` + filepath.Join(folder, "a.log") + " lost_lines=1")
 }
 
 // TestReloadWarnings: a warning that began is over for whoever was told of it, when nothing is watched any more; and

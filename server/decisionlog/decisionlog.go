@@ -53,6 +53,10 @@ type Options struct {
 	// Failed is told when a line could not be written, once for each run of failures. Nil means nobody.
 	Failed func(error)
 
+	// Recovered is told when a line could be written again, and how many were lost since Failed was told. Nil means
+	// nobody.
+	Recovered func(lost uint64)
+
 	Now func() time.Time // default time.Now
 }
 
@@ -138,15 +142,15 @@ type Skipped struct {
 
 // Log writes decisions down. It is safe for concurrent use.
 type Log struct {
-	o        Options
-	drawn    uint64       // a random number below it draws an admitted request
-	taken    atomic.Int64 // places in this second, which Run ends
-	skipped  atomic.Uint64
-	lines    atomic.Uint64
-	lost     atomic.Uint64
-	queue    chan any // of lines
-	failures atomic.Uint64
-	torn     bool // the last line was cut off; of Run alone
+	o       Options
+	drawn   uint64       // a random number below it draws an admitted request
+	taken   atomic.Int64 // places in this second, which Run ends
+	skipped atomic.Uint64
+	lines   atomic.Uint64
+	lost    atomic.Uint64
+	queue   chan any // of lines
+	failed  uint64   // lines in a row that could not be written; of Run alone
+	torn    bool     // the last line was cut off; of Run alone
 }
 
 // New returns a Log. Nothing is written before Run.
@@ -393,15 +397,17 @@ func (l *Log) write(line any) {
 		switch {
 		case err == nil:
 			l.lines.Add(1)
-			l.failures.Store(0)
-			l.torn = false
+			if l.failed > 0 && l.o.Recovered != nil {
+				l.o.Recovered(l.failed)
+			}
+			l.failed, l.torn = 0, false
 			return
 		case n > 0:
 			l.torn = true
 		}
 	}
 	l.lost.Add(1)
-	if l.failures.Add(1) == 1 && l.o.Failed != nil {
+	if l.failed++; l.failed == 1 && l.o.Failed != nil {
 		l.o.Failed(err)
 	}
 }

@@ -186,15 +186,17 @@ func (b *broken) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A disk that is full is told of once, and requests go on.
+// A disk that is full is told of once, and so is that it has room again, with what was lost; requests go on.
 func TestADiskThatIsFull(t *testing.T) {
-	out, told := &broken{failing: true}, 0
+	out, told, lost := &broken{failing: true}, 0, []uint64{}
 	now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	log, err := decisionlog.New(decisionlog.Options{
 		Write:  out,
 		Caller: hashed,
 		Failed: func(error) { told++ },
 		Now:    func() time.Time { return now },
+
+		Recovered: func(n uint64) { lost = append(lost, n) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -218,6 +220,12 @@ func TestADiskThatIsFull(t *testing.T) {
 	run()
 	if s := log.Stats(); told != 2 || s.Lines != 5 {
 		t.Errorf("told %d times, %+v, want twice and 5 lines", told, s)
+	}
+	out.failing = false
+	run()
+	run()
+	if s := log.Stats(); !slices.Equal(lost, []uint64{4, 5}) || s.Lost != 9 {
+		t.Errorf("told of room after %v lost lines, %+v, want 4, then 5, and 9 in all", lost, s)
 	}
 }
 
