@@ -368,7 +368,7 @@ func TestIgnore(t *testing.T) {
 	problems := policy.Lint(doc, o)
 	want := `warning: rules[0] (default, project acme): expires is 2025-12-31T23:00:00Z, want a time in the future; the rule no longer applies
 warning: rules[1] (default, project umbrella): expires is 2025-12-31T23:00:00Z, want a time in the future; the rule no longer applies
-warning: rules: default is missing, want a rule with endpoint "default"; endpoints without a rule of their own have no limit
+warning: rules: default is missing, want a rule with endpoint "default"; endpoints without a rule of their own have that of UNKNOWN
 note: ignore[2]: code is "void", want a finding that there is, or no such entry`
 	if got := problems.String(); got != want {
 		t.Errorf("Lint\n got %s\nwant %s", got, want)

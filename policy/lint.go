@@ -296,13 +296,15 @@ type review struct {
 	*places
 	*grouping
 
-	hasDefault, hasUnknown bool
+	hasDefault, hasUnknown, hasAll bool
 }
 
 // noteFallback remembers that the document has the rules of last resort, right
 // or wrong.
 func (c *review) noteFallback(r *Rule) {
-	if _, what := r.Subject.Counts(); what == CountsUnderWay || r.Project != "" || r.Tier != "" || r.Only != "" {
+	_, what := r.Subject.Counts()
+	one := r.Only != "" && !r.Subject.Named() // caller or network; who has not what a subject names counts by another
+	if what == CountsUnderWay || r.Project != "" || r.Tier != "" || one {
 		return
 	}
 	if expires := expiry(r.Expires); expires != 0 && expires <= c.wall {
@@ -310,6 +312,7 @@ func (c *review) noteFallback(r *Rule) {
 	}
 	c.hasDefault = c.hasDefault || r.Endpoint == Default
 	c.hasUnknown = c.hasUnknown || r.Endpoint == UnknownEndpoint
+	c.hasAll = c.hasAll || r.Endpoint == All
 }
 
 // noteBroken is noteFallback of a rule that could not be read. Without an endpoint
@@ -317,7 +320,7 @@ func (c *review) noteFallback(r *Rule) {
 func (c *review) noteBroken(r *Rule) {
 	c.noteFallback(r)
 	if r.Endpoint == "" {
-		c.hasDefault, c.hasUnknown = true, true
+		c.hasDefault, c.hasUnknown, c.hasAll = true, true, true
 	}
 }
 
@@ -372,9 +375,16 @@ func (c *compiler) readProjects() {
 // check reports what is wrong between rules, and between rules and costs.
 func (c *review) check() {
 	if !c.hasDefault {
+		have := "have no limit"
+		switch {
+		case c.hasUnknown:
+			have = "have that of UNKNOWN"
+		case c.hasAll:
+			have += ` but that of "*", which counts all endpoints together`
+		}
 		c.found(Problem{Severity: Warning, Code: "no_default", Rule: -1, Where: "rules",
 			Field: "default", Value: "missing",
-			Want: `a rule with endpoint "default"; endpoints without a rule of their own have no limit`}, Default)
+			Want: `a rule with endpoint "default"; endpoints without a rule of their own ` + have}, Default)
 	}
 	if !c.hasUnknown && !c.o.UnknownRefused {
 		c.found(Problem{Severity: Warning, Code: "no_unknown", Rule: -1, Where: "rules",

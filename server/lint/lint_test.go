@@ -121,7 +121,7 @@ func TestReport(t *testing.T) {
       "where": "rules",
       "field": "default",
       "value": "missing",
-      "want": "a rule with endpoint \"default\"; endpoints without a rule of their own have no limit",
+      "want": "a rule with endpoint \"default\"; endpoints without a rule of their own have that of UNKNOWN",
       "reason": "every endpoint has a rule"
     }
   ],
