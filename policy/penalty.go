@@ -59,11 +59,11 @@ func (p Penalty) Terms() (*PenaltyTerms, error) {
 	}
 	var errs [4]error
 	t.After, errs[0] = strconv.Atoi(words[0])
-	t.Within, errs[1] = time.ParseDuration(words[2])
-	t.For, errs[2] = time.ParseDuration(words[4])
+	t.Within, errs[1] = ParseDuration(words[2])
+	t.For, errs[2] = ParseDuration(words[4])
 	t.UpTo = max(usualPenaltyUpTo, t.For)
 	if words = words[5:]; len(words) >= 3 && words[0] == "up" && words[1] == "to" {
-		t.UpTo, errs[3] = time.ParseDuration(words[2])
+		t.UpTo, errs[3] = ParseDuration(words[2])
 		words = words[3:]
 	}
 	if slices.Equal(words, []string{"with", "addresses"}) {

@@ -141,22 +141,34 @@ var units = map[string]time.Duration{
 	"s": time.Second, "m": time.Minute, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
 }
 
+// times reads a whole number of one unit, such as "15min".
+func times(text string) (time.Duration, bool) {
+	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
+	n, err := strconv.ParseInt(text[:digits], 10, 32)
+	unit, ok := units[text[digits:]]
+	d := time.Duration(n) * unit
+	return d, ok && err == nil && n > 0 && d/unit == time.Duration(n)
+}
+
+// ParseDuration reads "30d" and "15min", as the times of limits are written, and what time.ParseDuration reads.
+func ParseDuration(text string) (time.Duration, error) {
+	if d, ok := times(text); ok {
+		return d, nil
+	}
+	return time.ParseDuration(text)
+}
+
 // ParseLimit reads "20/s" or "1000/15min", as in ParseRule.
 func ParseLimit(text string) (limit int64, per time.Duration, err error) {
 	wrong := fmt.Errorf(`limit is %q, want a whole number of 1 or more and a time, such as "20/s", "5/min" or "1000/15min"`, text)
 	number, of, ok := strings.Cut(text, "/")
-	digits := len(of) - len(strings.TrimLeft(of, "0123456789"))
-	times := int64(1)
 	if limit, err = strconv.ParseInt(number, 10, 64); err != nil || !ok || limit < 1 {
 		return 0, 0, wrong
 	}
-	if digits > 0 {
-		if times, err = strconv.ParseInt(of[:digits], 10, 32); err != nil || times < 1 {
-			return 0, 0, wrong
-		}
+	if _, one := units[of]; one {
+		of = "1" + of
 	}
-	unit, ok := units[of[digits:]]
-	if per = time.Duration(times) * unit; !ok || per/unit != time.Duration(times) {
+	if per, ok = times(of); !ok {
 		return 0, 0, wrong
 	}
 	return limit, per, nil

@@ -89,3 +89,22 @@ func FuzzParseRule(f *testing.F) {
 		}
 	})
 }
+
+// The times of limits, of periods and of what ends are read alike.
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"30d": 30 * 24 * time.Hour, "15min": 15 * time.Minute, "2h": 2 * time.Hour, "1h30m": 90 * time.Minute,
+		"1.5h": 90 * time.Minute, "0s": 0, "-1h": -time.Hour,
+		"": refused, "d": refused, "-1d": refused, "0d": refused, "1w": refused, "1 d": refused, "106752d": refused,
+		"99999999999d": refused,
+	} {
+		if got, err := policy.ParseDuration(text); err != nil && want != refused || err == nil && got != want {
+			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	if p := policy.Penalty("10 in 1m for 1d"); p.UnmarshalText([]byte(p)) != nil || p != "10 in 1m for 24h" {
+		t.Errorf("a penalty for 1d is %q, want one for 24h", p)
+	}
+}
+
+const refused = time.Duration(-1)

@@ -356,7 +356,7 @@ func (d *decoder) limit(where string, rule int) (limit int64, per time.Duration,
 	return 0, 0, d.refuse(where, rule, "limit", t, wantLimit)
 }
 
-// per reads seconds: 60, "60s" or "1m".
+// per reads seconds: 60, "60s", "1m" or "1d".
 func (d *decoder) per(where string, rule int) (time.Duration, error) {
 	t, err := d.tokens.Token()
 	if err != nil {

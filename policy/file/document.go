@@ -79,7 +79,7 @@ type Entry struct {
 // "1m", "60" or the number 60.
 type Seconds time.Duration
 
-const wantSeconds = `whole seconds, 1 or more: 60, "60s" or "1m"`
+const wantSeconds = `whole seconds, 1 or more: 60, "60s", "1m" or "1d"`
 
 // MarshalText writes "60s".
 func (s Seconds) MarshalText() ([]byte, error) {
@@ -91,10 +91,10 @@ func (s Seconds) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText reads what MarshalText writes, other durations of whole
-// seconds, and plain numbers of seconds.
+// seconds (policy.ParseDuration), and plain numbers of seconds.
 func (s *Seconds) UnmarshalText(text []byte) error {
 	wrong := policy.Problem{Code: "per", Rule: -1, Field: "per", Value: quote(string(text)), Want: wantSeconds}
-	d, err := time.ParseDuration(string(text))
+	d, err := policy.ParseDuration(string(text))
 	if err != nil {
 		n, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil || n > maxSeconds {

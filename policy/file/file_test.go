@@ -84,7 +84,7 @@ func TestDecodeSeconds(t *testing.T) {
 		want time.Duration // 0: refused
 	}{
 		{`60`, time.Minute}, {`"60s"`, time.Minute}, {`"1m"`, time.Minute}, {`"1h30m"`, 90 * time.Minute},
-		{`"60"`, time.Minute},
+		{`"60"`, time.Minute}, {`"1d"`, 24 * time.Hour}, {`"15min"`, 15 * time.Minute}, {`"0d"`, 0}, {`"1w"`, 0},
 		{`0`, 0}, {`-1`, 0}, {`1.5`, 0}, {`1e3`, 0}, {`"0.5s"`, 0}, {`""`, 0}, {`null`, 0}, {`true`, 0}, {`[60]`, 0},
 		{`9223372036`, 9223372036 * time.Second}, {`9223372037`, 0}, {`99999999999999999999`, 0},
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/record"
 )
 
@@ -132,7 +133,7 @@ func (d *Door) rotateKey(w http.ResponseWriter, r *http.Request) {
 	wanted := record.Rotation{ID: r.PathValue("id")}
 	var err error
 	if body.Grace != "" {
-		if wanted.Grace, err = time.ParseDuration(body.Grace); err != nil {
+		if wanted.Grace, err = policy.ParseDuration(body.Grace); err != nil {
 			err = fmt.Errorf("grace is %s, want a time such as 24h", asSent(body.Grace))
 		}
 	}

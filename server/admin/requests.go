@@ -127,7 +127,7 @@ func (b *RequestApproval) Check() (rules.Approval, error) {
 	}
 	if b.For != "" {
 		var err error
-		if a.For, err = time.ParseDuration(b.For); err != nil || a.For < time.Second {
+		if a.For, err = policy.ParseDuration(b.For); err != nil || a.For < time.Second {
 			errs = append(errs, fmt.Errorf("for is %q, want a duration such as 48h", asSent(b.For)))
 		}
 	}

@@ -127,7 +127,7 @@ func (f *Filing) request(now time.Time) (record.LimitRequest, error) {
 		}
 	}
 	span := func(field, text string, least, most time.Duration, into *time.Duration) {
-		d, err := time.ParseDuration(text)
+		d, err := policy.ParseDuration(text)
 		if err != nil || d < least || d > most || d%time.Second != 0 {
 			wrong(field, text, fmt.Sprintf("whole seconds from %v to %v, such as 1h", least, most))
 			return

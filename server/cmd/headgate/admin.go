@@ -55,7 +55,7 @@ other token can have it later. Whoever bears the token may do what its roles say
 A token with all three may also make and revoke tokens through a gateway. A running
 gateway takes a new token within a second or so.`,
 		Example: `  headgate admin token create prometheus --role read
-  headgate admin token create ci --role write --expires 2160h >ci.token`,
+  headgate admin token create ci --role write --expires 90d >ci.token`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wanted := record.NewAdminToken{Name: args[0]}
@@ -90,7 +90,7 @@ gateway takes a new token within a second or so.`,
 	by.addFlags(cmd)
 	cmd.Flags().StringArrayVar(&roles, "role", nil, "what its bearer may do: read, write or grant (repeatable; needed)")
 	cmd.Flags().StringVar(&expires, "expires", "",
-		"when the token ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+		"when the token ends: in 30d, or at 2027-01-31T12:00:00Z (default: never)")
 	out.addFlags(cmd)
 	return cmd
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 )
 
@@ -168,4 +170,16 @@ func (f *configFlags) offline(cmd *cobra.Command) (config.Config, error) {
 			c.Upstream = "http://127.0.0.1"
 		}
 	})
+}
+
+// days is the value of a flag for a time that may be of days.
+type days time.Duration
+
+func (d *days) String() string { return time.Duration(*d).String() }
+func (d *days) Type() string   { return "duration" }
+
+func (d *days) Set(text string) error {
+	read, err := policy.ParseDuration(text)
+	*d = days(read)
+	return err
 }

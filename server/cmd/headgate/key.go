@@ -40,7 +40,7 @@ Authorization: Bearer, unless the configuration says otherwise.
 With --scope the key counts at those endpoints alone. Elsewhere it is ignored,
 and the request counts as its address's.`,
 		Example: `  headgate key create --project acme --name ci
-  headgate key create --project acme --name trial --tier free --expires 720h
+  headgate key create --project acme --name trial --tier free --expires 30d
   headgate key create --project acme --name reader --scope GET --scope 'POST /v1/search'`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +93,8 @@ can change over; without, it ends at once.`,
 		},
 	}
 	from.addFlags(cmd, "db", "secret-file", "server")
-	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the other key goes on counting, such as 24h")
+	cmd.Flags().Var((*days)(&grace), "grace", "how long the other key goes on counting, such as 1d")
+	cmd.Flags().Lookup("grace").DefValue = ""
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, the key in it")
 	return cmd
 }
@@ -217,7 +218,7 @@ func (a *aboutKey) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&a.given.Name, "name", "", "what the key is for (needed)")
 	flags.StringVar(&a.given.Tier, "tier", "", "tier of the key (default: its project's)")
 	flags.StringVar(&a.expires, "expires", "",
-		"when the key ends: in 720h, or at 2027-01-31T12:00:00Z (default: never)")
+		"when the key ends: in 30d, or at 2027-01-31T12:00:00Z (default: never)")
 	flags.StringArrayVar(&a.scopes, "scope", nil,
 		"endpoints where the key counts: GET, /v1/items/{id} or 'GET /v1/items/{id}' (repeatable; default: all)")
 }

@@ -28,7 +28,7 @@ func TestKeysAreRotated(t *testing.T) {
 		t.Fatalf("acme has %d keys of %d", len(old), len(list()))
 	}
 	var made admin.MadeKey
-	if err := json.Unmarshal([]byte(must(t, dir, "key", "rotate", old[0].ID, "--grace", "24h", "--json")),
+	if err := json.Unmarshal([]byte(must(t, dir, "key", "rotate", old[0].ID, "--grace", "1d", "--json")),
 		&made); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ documents. A running gateway acts on the change within a second.`,
 				}
 				for _, p := range policy.Lint(policy.Document{Rules: []policy.Rule{rule}}, o) {
 					if slices.Contains(ofOneRule, p.Code) {
-						fmt.Fprintln(cmd.ErrOrStderr(), p)
+						fmt.Fprintln(cmd.ErrOrStderr(), plain(p.Error()))
 					}
 				}
 				if missing == nil && before.Mode == policy.Enforce && rule.Mode == policy.Shadow {

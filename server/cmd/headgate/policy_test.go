@@ -13,7 +13,7 @@ func TestPolicyRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	must(t, dir, "policy", "set", "GET /v1/items/{id}", "5", "--burst", "10", "--per", "60s", "--subject", "ip",
 		"--mode", "shadow", "--name", "items")
-	must(t, dir, "policy", "set", "default", "20", "--project", "acme", "--expires", "2h")
+	must(t, dir, "policy", "set", "default", "20", "--project", "acme", "--expires", "1d")
 	must(t, dir, "policy", "set", "default", "30", "--tier", "gold", "--on-store-loss", "open")
 	must(t, dir, "policy", "set", "*", "9")
 	if got := must(t, dir, "policy", "set", "POST /v1/login", "3", "--per", "1m", "--algorithm",
