@@ -60,7 +60,7 @@ them. Relative paths are relative to the working directory.`,
 
 // serve runs a gateway by what complete returns, then and at each reload; file is where it is read from, if anywhere.
 func serve(cmd *cobra.Command, file string, complete func() (config.Config, error)) error {
-	c, err := complete()
+	c, err := interruptible(cmd.Context(), "reading "+file, complete)
 	if err != nil {
 		return err
 	}
@@ -69,9 +69,11 @@ func serve(cmd *cobra.Command, file string, complete func() (config.Config, erro
 	defer signal.Stop(hangup)
 	started := collector.Relax()
 	log, level := newLog(cmd.ErrOrStderr(), c.Log)
-	d, err := daemon.Start(cmd.Context(), c, daemon.Options{
-		Log: log, Level: level, Version: programVersion(), File: file,
-		Read: complete,
+	d, err := interruptible(cmd.Context(), "starting", func() (*daemon.Daemon, error) {
+		return daemon.Start(cmd.Context(), c, daemon.Options{
+			Log: log, Level: level, Version: programVersion(), File: file,
+			Read: complete,
+		})
 	})
 	if err != nil {
 		return err
