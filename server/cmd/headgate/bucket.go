@@ -191,7 +191,7 @@ func (f *bucketFlags) change(cmd *cobra.Command,
 	if change.Given > 0 || f.request.Amount > 0 {
 		done = fmt.Sprintf("granted %d of %d to", change.Given, f.request.Amount)
 	}
-	fmt.Fprintf(out, "%s rule %q, %s: %d of %d tokens", done, b.Rule, b.Whose, b.Remaining, b.Burst)
+	fmt.Fprintf(out, "%s rule %q, %s: %d of %d tokens", done, b.Rule, plain(b.Whose), b.Remaining, b.Burst)
 	if b.Allowance != nil {
 		fmt.Fprintf(out, " and %d more until %s", b.Allowance.Tokens, b.Allowance.Until.Format(time.RFC3339))
 	}

@@ -160,7 +160,7 @@ func writeConversion(cmd *cobra.Command, r convert.Result, asJSON, strict bool) 
 	} else {
 		fmt.Fprint(cmd.OutOrStdout(), r.YAML())
 		for _, n := range r.Notes {
-			fmt.Fprintln(cmd.ErrOrStderr(), n)
+			fmt.Fprintln(cmd.ErrOrStderr(), plain(n.String()))
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s found: %s, %d that differ, %d not carried over\n",
 			lint.Counted(r.Limits, "limit", "limits"), lint.Counted(len(r.Rules), "rule", "rules"),

@@ -127,12 +127,12 @@ func writeReport(w io.Writer, r doctor.Report) error {
 		if f.Server != "" {
 			line += "; " + f.Server
 		}
-		fmt.Fprintf(w, "%-8s  %s\n", f.Level, line)
+		fmt.Fprintf(w, "%-8s  %s\n", f.Level, plain(line))
 		if f.Wrong != "" {
-			fmt.Fprintf(w, "          %s\n", strings.TrimPrefix(f.Target+": "+f.Wrong, ": "))
+			fmt.Fprintf(w, "          %s\n", plain(strings.TrimPrefix(f.Target+": "+f.Wrong, ": ")))
 		}
 		if f.Set != "" {
-			fmt.Fprintf(w, "          want %s\n", f.Set)
+			fmt.Fprintf(w, "          want %s\n", plain(f.Set))
 		}
 	}
 	_, err := fmt.Fprintf(w, "%s, %s, %s\n", lint.Counted(r.Count(doctor.Mismatch), "mismatch", "mismatches"),

@@ -94,7 +94,7 @@ func (f *edgeFlags) build(cmd *cobra.Command, from *configFlags) (size int, err 
 		return 0, problems.Err()
 	}
 	for _, p := range problems {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Severity, p)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", p.Severity, plain(p.Error()))
 	}
 	f.options.Policies, f.options.RejectUnknown = set, c.Unknown != "limit"
 	if f.keys {

@@ -73,7 +73,7 @@ project's own applies, else its tier's, else that for all.`,
 				if project != "" {
 					doc.Rules = rules.For(doc, project)
 					if tier := doc.Projects[project]; tier != "" {
-						fmt.Fprintf(cmd.ErrOrStderr(), "project %s is in tier %s\n", project, tier)
+						fmt.Fprintf(cmd.ErrOrStderr(), "project %s is in tier %s\n", plain(project), plain(tier))
 					}
 				}
 				return writeRules(cmd.OutOrStdout(), doc.Rules, asJSON)

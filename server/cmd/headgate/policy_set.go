@@ -115,7 +115,7 @@ documents. A running gateway acts on the change within a second.`,
 		"in_flight: is, with LIMIT requests under way at once)")
 	flags.StringVar(&mode, "mode", "enforce", "enforce, or shadow: count what would be denied and deny nothing")
 	flags.StringVar(&expires, "expires", "",
-		"make a temporary rule that ends: in 2h, or at 2027-01-31T12:00:00Z (default: a lasting one)")
+		"make a temporary rule that ends: in 2h or 30d, or at 2027-01-31T12:00:00Z (default: a lasting one)")
 	flags.StringVar(&scope, "scope", "local", "how far the limit reaches over replicas: local (each has all of "+
 		"it), split (each has its share), strict, lease or sync (all have one, in a shared store), gossip (each "+
 		"has one, and they tell each other what they admitted)")
@@ -284,20 +284,22 @@ func setExpires(rule *policy.Rule, text string, now time.Time) error {
 	if text == "" {
 		return nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+	if d, err := policy.ParseDuration(text); err == nil && d > 0 {
 		rule.Expires = now.Add(d).UTC().Truncate(time.Second)
 		return nil
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || !at.After(now) {
-		return fmt.Errorf("--expires is %q, want a time in the future such as 2h or 2027-01-31T12:00:00Z", text)
+		return fmt.Errorf("--expires is %q, want a time in the future such as 2h, 30d or 2027-01-31T12:00:00Z", text)
 	}
 	rule.Expires = at.UTC()
 	return nil
 }
 
-// sentence describes a rule in a line.
-func sentence(r policy.Rule) string {
+// sentence describes a rule in a line, which may hold what others wrote: it says nothing to the terminal.
+func sentence(r policy.Rule) string { return plain(described(r)) }
+
+func described(r policy.Rule) string {
 	text := r.Endpoint + ": "
 	if !r.Mode.Limits() {
 		return text + settled(r)

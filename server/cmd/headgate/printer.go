@@ -17,6 +17,6 @@ func (p *printer) say(cmd *cobra.Command, object any, words string, args ...any)
 	if p.asJSON {
 		return writeJSON(cmd.OutOrStdout(), object)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), words+"\n", args...)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), plain(fmt.Sprintf(words, args...)))
 	return err
 }

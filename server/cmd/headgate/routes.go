@@ -46,7 +46,7 @@ with another. --strict makes that an error, as openapi_strict does.`,
 				err = writeRoutes(cmd.OutOrStdout(), registry.Operations)
 			}
 			for _, w := range registry.Warnings {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", plain(w.String()))
 			}
 			return err
 		},

@@ -83,7 +83,7 @@ func writeFound(cmd *cobra.Command, found framework.Routes, asJSON, strict bool)
 			fmt.Fprintln(cmd.OutOrStdout(), t)
 		}
 		for _, n := range found.Notes {
-			fmt.Fprintln(cmd.ErrOrStderr(), n)
+			fmt.Fprintln(cmd.ErrOrStderr(), plain(n.String()))
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s found: %s, %d that differ, %d not carried over\n",
 			lint.Counted(found.Found+lost, "route", "routes"),
