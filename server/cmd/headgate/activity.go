@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,15 +89,24 @@ func writeActivity(w io.Writer, now *admin.Activity, hour activity.Series, redra
 	if redraw {
 		fmt.Fprint(w, "\x1b[H\x1b[2J") // cursor home, screen empty
 	}
-	rules := newTable(w, "RULE\tADMITTED\tDENIED\tSHADOW\tLAST HOUR\tDENIED\tSHADOW")
+	columns := "RULE\tADMITTED\tDENIED\tSHADOW\tLAST HOUR\tDENIED\tSHADOW"
+	waits := slices.ContainsFunc(now.Rules, func(r activity.Rate) bool { return r.Hour.Abandoned > 0 })
+	if waits {
+		columns += "\tLEFT WAITING"
+	}
+	rules := newTable(w, columns)
 	for _, r := range now.Rules {
 		title := r.Rule
 		if title == "" {
 			title = "(no rule)"
 		}
 		h := r.Hour
-		rules.row(title, eachSecond(r.Admitted), eachSecond(r.Denied), eachSecond(r.Shadow), h.Admitted,
-			h.Denied, h.Shadow)
+		row := []any{title, eachSecond(r.Admitted), eachSecond(r.Denied), eachSecond(r.Shadow), h.Admitted,
+			h.Denied, h.Shadow}
+		if waits {
+			row = append(row, h.Abandoned)
+		}
+		rules.row(row...)
 	}
 	if err := rules.Flush(); err != nil {
 		return err
