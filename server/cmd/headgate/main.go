@@ -84,6 +84,7 @@ completes its commands: "headgate completion --help".`,
 		Args:              cobra.ArbitraryArgs, // so that onlyChildren sees them
 		RunE:              onlyChildren,
 	}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return refuseEmpty(cmd.Flags()) }
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -107,6 +108,21 @@ completes its commands: "headgate completion --help".`,
 		newDemo(), newVersion(), newManual(),
 	)
 	return root
+}
+
+// refuseEmpty names the flags that are given and say nothing, as of a variable that is not set. Without them a rule would
+// be that of everybody, a key would never end, and the admin API would want no token.
+func refuseEmpty(flags *pflag.FlagSet) error {
+	var errs []error
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			errs = append(errs, fmt.Errorf("--%s is empty, want a value, or no such flag", f.Name))
+		}
+	})
+	if len(errs) == 0 {
+		return nil
+	}
+	return usageError{errors.Join(errs...)}
 }
 
 // helpWidth is how wide the help of flags is at most, in columns.

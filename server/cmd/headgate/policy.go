@@ -33,11 +33,9 @@ together, in addition to their own rules).`
 type ruleFlags struct {
 	project, tier, subject string
 	temporary              bool
-	given                  func(flag string) bool
 }
 
 func (f *ruleFlags) addFlags(cmd *cobra.Command) {
-	f.given = cmd.Flags().Changed
 	cmd.Flags().StringVar(&f.project, "project", "", "the rule of this project alone")
 	cmd.Flags().StringVar(&f.tier, "tier", "", "the rule of the projects in this tier")
 	cmd.Flags().StringVar(&f.subject, "subject", "principal", "whose requests share a bucket: principal, ip, "+
@@ -61,12 +59,6 @@ func (f *ruleFlags) key(r policy.Rule) record.RuleKey {
 func (f *ruleFlags) rule(endpoint string) (policy.Rule, error) {
 	rule := policy.Rule{Endpoint: endpoint, Project: f.project, Tier: f.tier}
 	var both error
-	for _, flag := range []struct{ name, value string }{{"project", f.project}, {"tier", f.tier}} {
-		if flag.value == "" && f.given(flag.name) { // of a variable that is not set; the rule of all is another one
-			both = errors.Join(both, fmt.Errorf("--%s is empty, want the name of a %s, or no such flag for the rule "+
-				"of all", flag.name, flag.name))
-		}
-	}
 	if f.project != "" && f.tier != "" {
 		both = fmt.Errorf("--project is %q and --tier %q, want one of the two", f.project, f.tier)
 	}

@@ -81,10 +81,14 @@ func TestRulesAreCheckedAgainstTheStore(t *testing.T) {
 		"":            {"[unshared]", "[scattered]"},
 		"shared.yaml": {"[scattered]", "[unshared]"},
 	} {
-		_, out, _ := call(t, dir, "policy", "lint", "--config", config)
+		args := []string{"policy", "lint"}
+		if config != "" {
+			args = append(args, "--config", config)
+		}
+		_, out, _ := call(t, dir, args...)
 		if !strings.Contains(out, want.warns) || strings.Contains(out, want.silent) ||
 			!strings.Contains(out, "[unused_store_loss]") {
-			t.Errorf("lint --config %q says\n%s, want %s and unused_store_loss, and not %s", config, out,
+			t.Errorf("lint by the configuration %q says\n%s, want %s and unused_store_loss, and not %s", config, out,
 				want.warns, want.silent)
 		}
 	}
