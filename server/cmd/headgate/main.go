@@ -110,8 +110,8 @@ completes its commands: "headgate completion --help".`,
 	return root
 }
 
-// refuseEmpty names the flags that are given and say nothing, as of a variable that is not set. Without them a rule would
-// be that of everybody, a key would never end, and the admin API would want no token.
+// refuseEmpty names the flags that are given and say nothing, as of a variable that is not set. Without them a rule
+// would be that of everybody, a key would never end, and the admin API would want no token.
 func refuseEmpty(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
