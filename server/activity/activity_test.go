@@ -216,8 +216,8 @@ func TestATrialOfTheRulesInForceDeniesWhatTheyDid(t *testing.T) {
 
 // With more callers than there is room for, some are kept whole: what they say for all is near what all did.
 func TestASampleStandsForAll(t *testing.T) {
-	g := newGate(t, activity.Options{MaxRequests: 1 << 10}, policy.Rule{Endpoint: policy.Default, Limit: 1})
-	const callers, each = 4096, 3
+	g := newGate(t, activity.Options{MaxRequests: 1 << 12}, policy.Rule{Endpoint: policy.Default, Limit: 1})
+	const callers, each = 8192, 3
 	for round := range each {
 		for i := range callers {
 			g.ask(fmt.Sprintf("10.0.%d.%d", i>>8, i&255), "GET", "/v1/items/7", 2)
@@ -225,7 +225,7 @@ func TestASampleStandsForAll(t *testing.T) {
 		g.now = g.now.Add(time.Duration(1+round) * time.Second)
 	}
 	s := g.Sample()
-	if s.Part >= 1 || s.Callers > 1<<10 {
+	if s.Part >= 1 || s.Callers > 1<<12 {
 		t.Fatalf("the sample has %d callers, a part of %v", s.Callers, s.Part)
 	}
 	seen := map[string]int{}
@@ -238,7 +238,7 @@ func TestASampleStandsForAll(t *testing.T) {
 		}
 	}
 	trial := activity.NewTrial(s, g.endpoints, false)
-	if got := trial.Requests(); got < callers*each*2*8/10 || got > callers*each*2*12/10 {
+	if got := trial.Requests(); got < callers*each*2*7/10 || got > callers*each*2*13/10 {
 		t.Errorf("the sample stands for %d requests, want about %d", got, callers*each*2)
 	}
 }

@@ -89,8 +89,8 @@ func TestPlainIsReadTheSame(t *testing.T) {
 	for _, fault := range faults {
 		t.Errorf("seed %d: %s", seed, fault)
 	}
-	if plain < 10_000 {
-		t.Errorf("%d of the requests were plain, want more than 10,000: the comparison compares nothing", plain)
+	if plain < 8000 {
+		t.Errorf("%d of the requests were plain, want more than 8,000: the comparison compares nothing", plain)
 	}
 }
 

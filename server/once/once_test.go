@@ -60,7 +60,7 @@ func TestNothingIsUsedTwice(t *testing.T) {
 			fresh++
 		}
 	}
-	if fresh < 800 {
+	if fresh < 600 { // about 970, as chance has it that puts holders into regions
 		t.Errorf("%d of %d names were used, want most of those that were made just then", fresh, len(names))
 	}
 }
@@ -76,13 +76,13 @@ func TestAFloodLeavesThoseThatAreNew(t *testing.T) {
 		t.Error("a name that is made now is refused")
 	}
 	old := 0
-	for i := range 64 {
+	for i := range 256 {
 		if m.Use(fmt.Sprint("holder ", i), "x", at(0), at(100)) {
 			old++
 		}
 	}
-	if old < 40 {
-		t.Errorf("%d of 64 others may use a name that is older than the flood, want those of 7 regions of 8", old)
+	if old < 180 {
+		t.Errorf("%d of 256 others may use a name that is older than the flood, want those of 7 regions of 8", old)
 	}
 }
 
