@@ -116,8 +116,12 @@ const maxGrant = 1000
 func checkGrant(n *named, amount int64, until time.Time) error {
 	terms := n.plan.Set.Terms(n.plan.Charges[n.charge].Rule)
 	if !until.IsZero() && !terms.Shape.Algorithm.Drains() {
-		return wrongQuery("rule %q counts in windows, which have no burst to enlarge for a time: grant without an "+
-			"expiry, or change the rule", n.Rule)
+		counts := "in windows"
+		if terms.Concurrent {
+			counts = "requests under way"
+		}
+		return wrongQuery("rule %q counts %s, which have no burst to enlarge for a time: grant without an expiry, or "+
+			"change the rule", n.Rule, counts)
 	}
 	if scope := n.plan.Takes[n.plan.Charges[n.charge].Place].Reach.Scope(); !until.IsZero() && scope.Named() {
 		return wrongQuery("rule %q is %v, and other processes would not know of a larger burst of its bucket: "+

@@ -28,14 +28,23 @@ type lives struct {
 	gate string
 	side string
 	stop func()
+
+	daemon *daemon.Daemon
+	now    func() time.Time // nil for the usual clock
 }
 
 func newLives(t *testing.T, rules []policy.Rule) *lives {
 	t.Helper()
+	return newLivesBy(t, rules, nil)
+}
+
+// newLivesBy is newLives by a clock of the test's.
+func newLivesBy(t *testing.T, rules []policy.Rule, now func() time.Time, change ...func(*config.Config)) *lives {
+	t.Helper()
 	dir := t.TempDir()
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(api.Close)
-	l := &lives{t: t, conf: config.Default()}
+	l := &lives{t: t, conf: config.Default(), now: now}
 	c := &l.conf
 	c.Listen, c.Admin, c.Upstream = "127.0.0.1:0", "127.0.0.1:0", api.URL
 	c.DB, c.StateFile = sqlitetest.New(t, filepath.Join(dir, "headgate.db")), filepath.Join(dir, "buckets")
@@ -43,6 +52,9 @@ func newLives(t *testing.T, rules []policy.Rule) *lives {
 	c.Routes = []string{filepath.Join(dir, "routes.txt")}
 	if err := os.WriteFile(c.Routes[0], []byte("GET /a\nGET /b\nGET /c\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(c)
 	}
 	l.rules(rules)
 	l.start()
@@ -70,15 +82,20 @@ func (l *lives) start() {
 	if err := c.Complete(); err != nil {
 		l.t.Fatal(err)
 	}
-	d, err := daemon.Start(context.Background(), c, daemon.Options{Log: slog.New(slog.NewTextHandler(&l.log, nil)),
-		Version: "test"})
+	d, err := daemon.Start(context.Background(), c, daemon.By(daemon.Options{
+		Log: slog.New(slog.NewTextHandler(&l.log, nil)), Version: "test",
+		Read: func() (config.Config, error) {
+			c := l.conf
+			return c, c.Complete()
+		},
+	}, l.now))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
-	l.gate, l.side = "http://"+d.Gateway().String(), "http://"+d.Admin().String()
+	l.daemon, l.gate, l.side = d, "http://"+d.Gateway().String(), "http://"+d.Admin().String()
 	l.stop = func() {
 		l.stop = func() {}
 		cancel()
