@@ -19,10 +19,15 @@ type Streamer interface {
 //	source    Begin  Read(rules[:1024])  Read(rules[:2048])  …         Compile
 //	draft            checks ──────────▶  checks ─────────────────────▶ arranges
 //
+// A Draft that is Alone checks in Read, so that one processor does both.
+//
 // The Set and the problems are those that Compile has for the whole document.
 // The methods are for one goroutine at a time, and a Draft that is not needed any
 // more may be dropped. A nil Draft takes everything and keeps nothing.
 type Draft struct {
+	// Alone says that whoever reads checks as well. Default false.
+	Alone bool
+
 	o    CompileOptions
 	idle chan struct{} // holds a token, which whoever compiles has meanwhile
 
@@ -51,10 +56,16 @@ func (d *Draft) Begin(doc Document, about int) {
 }
 
 // Read takes all rules that have been read. They must not change; others may
-// follow them. It does not wait: rules that come while others are checked are
-// checked after them.
+// follow them. Unless the Draft is Alone it does not wait: rules that come while
+// others are checked are checked after them.
 func (d *Draft) Read(rules []Rule) {
 	if d == nil {
+		return
+	}
+	if d.Alone {
+		<-d.idle
+		d.read(rules)
+		d.idle <- struct{}{}
 		return
 	}
 	select {
@@ -127,10 +138,10 @@ type drafted struct {
 	draft *Draft // nil if nothing of it is compiled
 }
 
-// draftSource is the source of a Cache. The first rules are compiled while they
-// are read, because everybody waits for them. Later ones are not: requests are
-// decided meanwhile, and a processor more that is busy with rules is one less for
-// them.
+// draftSource is the source of a Cache. Rules are compiled while they are read: the
+// first ones beside, because everybody waits for them, and later ones by who reads.
+// Requests are decided meanwhile, and a processor more that is busy with rules is one
+// less for them.
 type draftSource struct {
 	Source
 	inForce func() *Set
@@ -139,11 +150,12 @@ type draftSource struct {
 
 func (s draftSource) Load(ctx context.Context) (drafted, string, error) {
 	streamer, ok := s.Source.(Streamer)
-	if !ok || s.inForce() != nil {
+	if !ok {
 		doc, version, err := s.Source.Load(ctx)
 		return drafted{Document: doc}, version, err
 	}
 	d := s.draft()
+	d.Alone = s.inForce() != nil
 	doc, version, err := streamer.LoadInto(ctx, d)
 	return drafted{doc, d}, version, err
 }

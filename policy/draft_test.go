@@ -40,6 +40,7 @@ func TestDraftIsCompile(t *testing.T) {
 		}
 		want, wantProblems := policy.Compile(doc, o)
 		d := policy.NewDraft(o)
+		d.Alone = rng.IntN(2) == 0
 		for range rng.IntN(2) { // a first try that came to nothing
 			d.Begin(policy.Document{Projects: map[string]string{"other": "tier"}}, rng.IntN(10))
 			d.Read([]policy.Rule{{Endpoint: "GET /a", Limit: 1}, {}})
@@ -209,8 +210,8 @@ func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Docume
 	return doc, version, err
 }
 
-// A cache has its first rules compiled while they are read, and later ones
-// afterwards; what it does with those that are wrong does not depend on that.
+// A cache has rules compiled while they are read, the first ones beside and later ones
+// by who reads; what it does with those that are wrong does not depend on that.
 func TestCacheDrafts(t *testing.T) {
 	source := &streamer{}
 	c, err := policy.NewCache(policy.CacheOptions{Source: source,
@@ -233,18 +234,73 @@ func TestCacheDrafts(t *testing.T) {
 			drafts: 2,
 		},
 		{limit: 5, rules: []policy.Rule{{Endpoint: "GET /a", Limit: 1}}, want: 5, drafts: 3},
-		{limit: 6, want: 6, drafts: 3},
-		{limit: -1, want: 6, wrong: "limit is -1", drafts: 3},
+		{limit: 6, want: 6, drafts: 4},
+		{limit: -1, want: 6, wrong: "limit is -1", drafts: 5},
 	} {
 		source.set(step.limit, step.rules...)
 		err := c.Reload(t.Context())
 		if (err != nil) != (step.wrong != "") || err != nil && !strings.Contains(err.Error(), step.wrong) {
 			t.Errorf("limit %d: Reload = %v, want %q", step.limit, err, step.wrong)
 		}
+		if d := source.drafts[len(source.drafts)-1]; d.Alone != (step.drafts > 3) {
+			t.Errorf("limit %d: the draft is Alone: %v", step.limit, d.Alone)
+		}
 		if got := limitOf(c); got != step.want || len(source.drafts) != step.drafts {
 			t.Errorf("limit %d: in force %d after %d drafts, want %d after %d", step.limit, got, len(source.drafts),
 				step.want, step.drafts)
 		}
+	}
+}
+
+// TestCacheOfAStreamerIsOneOfTheWhole: whichever documents follow each other, the rules in force, since when and what was
+// before them do not depend on whether they were compiled while they were read.
+func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	texts := []string{"GET /a", "GET /b/{id}", "POST /a"}
+	same, refused := 0, 0
+	for range race.Fewer(200) {
+		now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+		o := policy.CacheOptions{Now: func() time.Time { return now }, Compile: policy.CompileOptions{
+			Endpoints: table(t, texts...), Shared: true}}
+		streamed, whole := &streamer{}, &script{}
+		var caches [2]*policy.Cache
+		for i, source := range []policy.Source{streamed, whole} {
+			o.Source = source
+			c, err := policy.NewCache(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			caches[i] = c
+		}
+		for range 1 + rng.IntN(6) {
+			doc := randomDocument(rng, texts, now)
+			doc.Source = "test"
+			for range rng.IntN(4) {
+				spoil(rng, &doc)
+			}
+			for _, s := range []*script{&streamed.script, whole} {
+				s.doc, s.version = doc, s.version+1
+			}
+			errs := [2]error{caches[0].Reload(t.Context()), caches[1].Reload(t.Context())}
+			if fmt.Sprint(errs[0]) != fmt.Sprint(errs[1]) {
+				t.Fatalf("Reload = %v, want %v", errs[0], errs[1])
+			}
+			if errs[0] != nil {
+				refused++
+			} else {
+				same++
+			}
+			if got, want := caches[0].Set(), caches[1].Set(); want != nil {
+				checkSameRules(t, got, want)
+			}
+			now = now.Add(time.Duration(rng.Int64N(int64(time.Hour))))
+		}
+	}
+	t.Logf("%d documents came into force and %d were refused", same, refused)
+	if same < race.Fewer(40) || refused < race.Fewer(24) {
+		t.Errorf("%d documents came into force and %d were refused, want more", same, refused)
 	}
 }
 
