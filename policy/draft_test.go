@@ -252,8 +252,8 @@ func TestCacheDrafts(t *testing.T) {
 	}
 }
 
-// TestCacheOfAStreamerIsOneOfTheWhole: whichever documents follow each other, the rules in force, since when and what was
-// before them do not depend on whether they were compiled while they were read.
+// TestCacheOfAStreamerIsOneOfTheWhole: whichever documents follow each other, the rules in force, since
+// when and what was before them do not depend on whether they were compiled while they were read.
 func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
