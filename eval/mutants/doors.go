@@ -167,7 +167,7 @@ var inDoors = []Mutant{
 	{Name: "policy: buckets of all endpoints are lowered", File: "policy/followed.go", Old: "case everyEndpoint:",
 		New: "case false:", Tests: []string{"./policy", "./adaptive"}, Why: "one slow endpoint limits all others"},
 	{Name: "charge: penalties for a lowered rate", File: "charge/penalties.go",
-		Old: " || take.Lowered != nil && !(c.Concurrent && take.Part() == rate.Whole)", New: "", Tests: []string{"./adaptive"},
+		Old: "|| take.Lowered", New: "|| false && take.Lowered", Tests: []string{"./adaptive"},
 		Why: "who keeps to its limit is blocked for an hour"},
 	{Name: "anomaly: a flood takes the places of others", File: "anomaly/table.go", Old: "case e.over(now):",
 		New: "case e.key != c.key:",
