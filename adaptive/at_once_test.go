@@ -1,6 +1,7 @@
 package adaptive_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -374,5 +375,33 @@ func TestDenialsByTheWholeNumberCount(t *testing.T) {
 	}
 	if d := b.Get("/a"); d.Reason != headgate.InPenalty {
 		t.Errorf("who was denied three times by all of the number is told %v, want in_penalty", d.Reason)
+	}
+}
+
+// TestWhoLeavesIsToldOf: an endpoint that is in the table no more is lowered no more, and that is said, once; whatever
+// answers come of requests that were under way.
+func TestWhoLeavesIsToldOf(t *testing.T) {
+	var events []string
+	table := &adaptive.Table{Notify: func(e adaptive.Event) {
+		s := e.Status
+		events = append(events, fmt.Sprint(e.Begun, s.Multiplier < adaptive.Whole, s.AtOnce < adaptive.Whole))
+	}}
+	now, s := int64(time.Hour), adaptive.Settings{SLO: time.Second, Floor: 1, AtOnce: true}
+	table.Use(map[string]adaptive.Settings{"GET /a": s}, now)
+	at := table.Named("GET /a")
+	slow := func() {
+		for range 3 {
+			for caller := range uint64(60) {
+				at.Sent(now, caller)
+				at.Answered(now, caller, time.Second/2, false)
+			}
+			now += int64(2 * time.Second)
+		}
+	}
+	slow()
+	table.Use(nil, now)
+	slow()
+	if want := []string{"true false true", "false false false"}; !slices.Equal(events, want) {
+		t.Errorf("told %q, want %q", events, want)
 	}
 }

@@ -60,14 +60,20 @@ func (e *Endpoint) applyLocked(c Change) {
 }
 
 // leave has the rates lowered no more, at now, as the endpoint is none of the table any more. Requests to it may still
-// be under way.
+// be under way, of whose answers nobody hears.
 func (e *Endpoint) leave(now int64) {
+	e.tell(e.end(now))
+}
+
+func (e *Endpoint) end(now int64) (event Event, told bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.lowered.Load() != nil {
 		e.applyLocked(Change{Endpoint: e.name, At: now, Over: true})
 	}
-	e.told = nil
+	told = e.begun
+	e.told, e.gone, e.begun = nil, true, false
+	return Event{e.name, false, e.statusLocked()}, told
 }
 
 // Repeat tells how all endpoints stand (Changed), for who has not heard what was told before, or has heard it of

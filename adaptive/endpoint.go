@@ -27,6 +27,7 @@ type Endpoint struct {
 	m      int
 	atOnce int  // as m, of limits on how many requests are under way
 	begun  bool // m is in the log as below 1
+	gone   bool // the endpoint is none of the table any more: nobody goes by m
 
 	heard  []int // what others say that m is, in order
 	asof   int64 // when they were heard
@@ -213,6 +214,8 @@ func (e *Endpoint) locked(now int64, do func()) (event Event, told bool) {
 	do()
 	e.latest = max(e.latest, now)
 	switch {
+	case e.gone:
+		return event, false
 	case !e.begun && (e.m < Whole || e.atOnce < Whole):
 		e.begun = true
 	case e.begun && e.m == Whole && e.lowered.Load() == nil:

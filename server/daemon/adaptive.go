@@ -53,7 +53,11 @@ func (p *parts) adapted(e adaptive.Event) {
 	if e.Status.Settings.AtOnce {
 		told = append(told, "at_once_to", part(e.Status.AtOnce))
 	}
-	p.log.Warn("adaptive: rates are lowered", append(told, "because", e.Status.Words())...)
+	what := "adaptive: rates are lowered"
+	if e.Status.Multiplier == adaptive.Whole {
+		what = "adaptive: fewer requests may be under way"
+	}
+	p.log.Warn(what, append(told, "because", e.Status.Words())...)
 }
 
 // lowered hears of each change of what the rates of an endpoint are lowered to.
