@@ -283,9 +283,12 @@ func TestNumbersThatFollowAndChange(t *testing.T) {
 			want := int64(own) < inForce(each.Limit) && int64(len(under)) < inForce(all.Limit)
 			x := b.Explain(t.Context(), r)
 			for _, one := range x.Buckets {
-				limit := each.Limit
+				limit, taken := each.Limit, own
 				if one.Subject == all.SubjectText() {
-					limit = all.Limit
+					limit, taken = all.Limit, len(under)
+				}
+				if one.Taken != int64(taken) {
+					t.Fatalf("seed %d, step %d: explain tells of %d under way, want %d", seed, step, one.Taken, taken)
 				}
 				if s.AtOnce && one.Places != inForce(limit) || !s.AtOnce && one.Places != 0 {
 					t.Fatalf("seed %d, step %d: explain tells of %d places, want %d of %d", seed, step, one.Places,

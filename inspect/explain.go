@@ -227,6 +227,9 @@ type Attempt struct {
 	// Places is how many requests may be under way now; absent where that is never lowered.
 	Places int64 `json:"places,omitempty"`
 
+	// Taken is how many requests are under way, of a limit on that: more than may be now, where it was lowered since.
+	Taken int64 `json:"taken,omitempty"`
+
 	// Expires is when a temporary rule ends, and StandsFor the limit of the
 	// lasting rule in whose place it stands until then.
 	Expires   time.Time `json:"expires,omitzero"`
@@ -282,7 +285,11 @@ func shareOf(p *charge.Plan, of int) *Share {
 		return nil
 	}
 	own := terms.Guaranteed(p.Class)
-	s := &Share{Kept: p.Set.Leaves(c.Rule, p.Class), Guaranteed: own.Percent, Highest: own == terms.Shares[0]}
+	take := p.Takes[c.Place]
+	take.Kept = 0
+	held := take.Met() // of what is in force
+	s := &Share{Kept: held.Burst() - held.Keeping(terms.Kept(p.Class)).Burst(), Guaranteed: own.Percent,
+		Highest: own == terms.Shares[0]}
 	if own.Class != p.Class {
 		s.As = own.Class.String()
 	}
@@ -363,7 +370,7 @@ func Explain(ctx context.Context, l *headgate.Limiter, r headgate.Request) Expla
 		x.explainAdaptive(l, d)
 		x.explainScores(l, d)
 		x.explainRules(d)
-		x.explainBuckets(l, d)
+		x.explainBuckets(ctx, l, d)
 	}
 	x.Verdict = Verdict{Allowed: d.Allowed, Reason: d.Reason.String(), RetryAfter: d.RetryAfter, Wait: d.Wait}
 	if v, ok := d.Binding(); ok {
@@ -519,7 +526,7 @@ func otherWords(who *identity.Principal) string {
 	return name
 }
 
-func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
+func (x *Explanation) explainBuckets(ctx context.Context, l *headgate.Limiter, d *headgate.Look) {
 	verdicts := d.Verdicts()
 	if len(verdicts) == 0 {
 		return // the buckets could not be asked
@@ -533,6 +540,9 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			}
 			a.Time = timeOf(t, a.Denies && a.RetryAfter > 0 && d.Policies().Terms(c.Rule).Subject.ManyCallers())
 			a.Allowance, a.Share = allowanceOf(l, &d.Plan, i), shareOf(&d.Plan, i)
+			if c.Concurrent && !a.Unknown {
+				a.Taken = takenOf(ctx, l, &d.Plan, c)
+			}
 			if x.Adaptive != nil {
 				terms := d.Plan.Set.Terms(c.Rule)
 				switch a.KeepsRate = charge.KeepsRate(&terms, c.Level); {
@@ -553,6 +563,20 @@ func (x *Explanation) explainBuckets(l *headgate.Limiter, d *headgate.Look) {
 			x.Buckets = append(x.Buckets, a)
 		}
 	}
+}
+
+// takenOf is how many places of a bucket are taken, whatever part of them is in force and whoever may have the rest;
+// 0 if nobody answers for it.
+func takenOf(ctx context.Context, l *headgate.Limiter, p *charge.Plan, c *charge.Charge) int64 {
+	take := p.Takes[c.Place]
+	if take.Lowered = nil; !take.Reach.Scope().Shared() { // which counts on under a limit that was lowered
+		take.Shape.Capacity = take.Shape.Algorithm.MaxCount()
+	}
+	_, none, err := peek(ctx, l, p.Now, take)
+	if err != nil || none.Unknown {
+		return 0
+	}
+	return take.Shape.Burst() - none.Remaining
 }
 
 func attempt(l *headgate.Limiter, d *headgate.Look, c *charge.Charge, v *headgate.Verdict) Attempt {

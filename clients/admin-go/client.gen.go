@@ -1345,7 +1345,10 @@ type Explanation struct {
 
 		// Subject Whose requests share a bucket.
 		Subject Subject `json:"subject"`
-		Tier    *string `json:"tier,omitempty"`
+
+		// Taken How many requests are under way, of a limit on that; absent if none is. They are more than may be now where that was lowered since.
+		Taken *int64  `json:"taken,omitempty"`
+		Tier  *string `json:"tier,omitempty"`
 
 		// Time Which time the caller is told to come at, in `retry_after_ns`, and why; absent if nothing is to be said of it.
 		Time *struct {

@@ -306,12 +306,7 @@ func writeBuckets(w io.Writer, x inspect.Explanation, offline bool) {
 	writeEnvelopes(w, x)
 	for _, b := range x.Buckets {
 		if b.Algorithm == policy.Concurrency.String() && !b.Unknown && !offline {
-			with := ", with this request's"
-			if b.Denies {
-				with = ""
-			}
-			places := cmp.Or(b.Places, b.Limit)
-			fmt.Fprintf(w, "  %s: %d of %d places are taken%s\n", plain(b.Rule), places-b.Remaining, places, with)
+			fmt.Fprintf(w, "  %s: %d of %d places are taken\n", plain(b.Rule), b.Taken, cmp.Or(b.Places, b.Limit))
 		}
 		switch {
 		case b.KeepsRate != "":

@@ -99,21 +99,21 @@ func TestExplainDescriptor(t *testing.T) {
 
 // TestExplainTellsOfPlaces: how many requests of the caller are under way, and how many may be.
 func TestExplainTellsOfPlaces(t *testing.T) {
-	bucket := func(left int64, denies bool) inspect.Attempt {
+	bucket := func(places, taken int64) inspect.Attempt {
 		return inspect.Attempt{
 			Bucket: inspect.Bucket{
 				Rule: "default at once", Subject: "in_flight:principal", Limit: 3, Per: 30e9, Burst: 3,
-				Left: inspect.Left{Remaining: left},
 			},
-			Algorithm: "concurrency", Denies: denies,
+			Algorithm: "concurrency", Places: places, Taken: taken,
 		}
 	}
 	for _, c := range []struct {
 		attempt inspect.Attempt
 		want    string
 	}{
-		{bucket(1, false), "default at once: 2 of 3 places are taken, with this request's\n"},
-		{bucket(0, true), "default at once: 3 of 3 places are taken\n"},
+		{bucket(0, 2), "default at once: 2 of 3 places are taken\n"},
+		{bucket(2, 3),
+			"default at once: 3 of 2 places are taken\n  default at once is lowered to 2 of its 3 at once\n"},
 	} {
 		var out strings.Builder
 		writeBuckets(&out, inspect.Explanation{Buckets: []inspect.Attempt{c.attempt}}, false)
