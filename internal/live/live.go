@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -201,7 +202,11 @@ func (v *Value[D, T]) Start(ctx context.Context) error {
 			return err
 		}
 		if v.current.Load() == nil { // else the source is empty, and was compared with the copy
-			if diskErr := safely(v.loadCopy); diskErr != nil {
+			switch diskErr := safely(v.loadCopy); {
+			case errors.Is(diskErr, fs.ErrNotExist): // as at the first start: nothing is wrong with it
+				return errors.Join(err, fmt.Errorf("%s: nor is there a last good copy %s to start from", v.o.Name,
+					v.o.LastGood))
+			case diskErr != nil:
 				return errors.Join(err, fmt.Errorf("%s: last good copy: %w", v.o.Name, diskErr))
 			}
 		}

@@ -74,7 +74,7 @@ func TestReadIsStrict(t *testing.T) {
 		"wrong kind":     {"max_buckets: many", "many"},
 		"not a duration": {"refresh: fast", "fast"},
 		"two documents":  {"listen: a\n---\nlisten: b", "more than one YAML document"},
-		"no YAML":        {"\t: [", "found character that cannot start any token"},
+		"no YAML":        {"\t: [", "begins with a tab, want spaces"},
 	} {
 		if _, err := read(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "config.Config") {

@@ -33,7 +33,22 @@ func notYAML(text []byte, err error) string {
 		return fmt.Sprintf("line %d: between brackets or braces a text with { in it wants quotes, such as "+
 			`["GET /v1/items/{id}"]`, line)
 	}
+	if line := tabbed(text); line > 0 && strings.Contains(err.Error(), "found character that cannot start any token") {
+		return fmt.Sprintf("line %d: begins with a tab, want spaces", line)
+	}
 	return oneLine(err)
+}
+
+// tabbed is the first line that begins with a tab, behind spaces or none, from 1, or 0.
+func tabbed(text []byte) int {
+	line := 1
+	for one := range bytes.Lines(text) {
+		if bytes.HasPrefix(bytes.TrimLeft(one, " "), []byte{'\t'}) && len(bytes.TrimSpace(one)) > 0 {
+			return line
+		}
+		line++
+	}
+	return 0
 }
 
 // braceInList is an item of a list in brackets, or a name in braces, that has a brace in it and no quotes.

@@ -27,6 +27,7 @@ func TestReadSaysWhatWouldBeRight(t *testing.T) {
 		"listn: a":                                       `line 1: listn is no setting, did you mean listen?`,
 		"tls: {cert: a}":                                 `line 1: tls.cert is no setting, did you mean tls.cert_file?`,
 		"wibble: a":                                      `line 1: wibble is no setting; docs/settings.md lists them`,
+		"upstream: http://h\ntls:\n\tcert_file: a\n":     "line 3: begins with a tab, want spaces",
 		"upstream: http://h\nadaptive:\n- endpoints: [GET /v1/items/{id}]\n": `line 3: between brackets or braces a text with { in it wants quotes, such as ["GET /v1/items/{id}"]`,
 		"costs: {GET /v1/items/{id}: 3}":                                     `line 1: between brackets or braces a text`,
 		"upstream_health: {every: 5s}":                                       `line 1: upstream_health.every is no setting, want one of path, interval, timeout`,

@@ -74,7 +74,10 @@ func adminAccess(c *config.Config) (_ admin.Access, err error) {
 	}
 	if c.AdminTokenFile != "" {
 		a.TokenName = filepath.Base(c.AdminTokenFile)
-		a.Token, err = ReadToken(c.AdminTokenFile)
+		if a.Token, err = ReadToken(c.AdminTokenFile); err != nil {
+			err = fmt.Errorf("admin_token_file is %q: %w, want a file that begins with the token", c.AdminTokenFile,
+				err)
+		}
 	}
 	return a, err
 }

@@ -92,7 +92,7 @@ func readAtMost(r io.Reader, expect int64) ([]byte, error) {
 func openFault(file string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: no such file", file)
+		return fmt.Errorf("%s: no such file: openapi and routes name files from the working directory", file)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: may not be read by this user", file)
 	}

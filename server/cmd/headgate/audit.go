@@ -40,6 +40,8 @@ until when. --wide prints it in one line, and --json all that is known of it.
 
 Who changed a rule or a tier is in ` + "`headgate policy history`" + `, and who asked what of
 the admin listener, be it only to look, in ` + "`headgate admin calls`" + `.`,
+		Example: `  headgate audit
+  headgate audit --limit 20 --server http://10.0.0.5:8081 --token-file ops.token`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || limit > mostAudit {

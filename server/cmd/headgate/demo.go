@@ -26,6 +26,8 @@ database, and three kinds of clients: one polite, one greedy, and an attacker
 that writes every request in another spelling with another address and key. What
 each is allowed is drawn live, with the address of the gateway's page and lines to
 try yourself. Everything it makes is in a temporary folder and goes away at the end.`,
+		Example: `  headgate demo
+  headgate demo --plain --for 10s`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.For < 0 {

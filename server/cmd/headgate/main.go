@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	_ "time/tzdata" // for rules by the calendar, where the system has no time zones: in a container
@@ -115,7 +116,11 @@ completes its commands: "headgate completion --help".`,
 func refuseEmpty(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
+		empty := f.Value.Type() == "string" && f.Value.String() == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			empty = slices.Contains(list.GetSlice(), "")
+		}
+		if empty {
 			errs = append(errs, fmt.Errorf("--%s is empty, want a value, or no such flag", f.Name))
 		}
 	})
@@ -246,10 +251,18 @@ func onlyChildren(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	meant := ""
-	if near := append(cmd.SuggestionsFor(args[0]), deeper(cmd, args[0])...); len(near) > 0 {
+	if near := append(nearest(cmd.SuggestionsFor(args[0]), args[0]), deeper(cmd, args[0])...); len(near) > 0 {
 		meant = fmt.Sprintf("did you mean %q? ", near[0])
 	}
 	return usagef("unknown command %q for %q; %ssee `%s --help`", args[0], cmd.CommandPath(), meant, cmd.CommandPath())
+}
+
+// nearest puts the commands first that differ least from a name.
+func nearest(commands []string, name string) []string {
+	slices.SortStableFunc(commands, func(a, b string) int {
+		return edits.Distance(clip.To(name, 60), a, 60) - edits.Distance(clip.To(name, 60), b, 60)
+	})
+	return commands
 }
 
 // deeper is what the children of cmd have under a name: "policy lint", of the program, for lint.

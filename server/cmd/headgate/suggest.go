@@ -91,6 +91,9 @@ func (f *suggestFlags) run(cmd *cobra.Command, c config.Config, logs []string) e
 		r.Survey = survey
 		return nil
 	})
+	if err == nil && first.Requests == 0 {
+		err = fmt.Errorf("%s: no request is in it, want an access log of a day or more", strings.Join(logs, ", "))
+	}
 	if err != nil {
 		return err
 	}
