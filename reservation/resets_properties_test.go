@@ -3,27 +3,31 @@
 package reservation_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/reservation"
 )
 
 // TestWhatIsAdmittedWhileOperatorsGive has two replicas reserve, settle, fill and grant in any
-// order, and looks at every interval: what is admitted in it, less what comes back of that, is
-// never more than the burst, what drains, and what was given in it; under lease what drains in a
-// TTL besides, and what was given in the TTL before.
+// order, and callers who wait in a queue leave it, and looks at every interval: what is admitted in
+// it, less what comes back of that, is never more than the burst, what drains, and what was given in
+// it; under lease what drains in a TTL besides, and what was given in the TTL before.
 func TestWhatIsAdmittedWhileOperatorsGive(t *testing.T) {
 	for _, scope := range []policy.Scope{policy.Strict, policy.Lease} {
-		for seed := range uint64(12) {
-			r := together(t, policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Minute, Burst: 50, Scope: scope},
-				0)
-			run := &operated{twoReplicas: r, t: t, rng: rand.New(rand.NewPCG(seed, uint64(scope)))}
+		for seed := range race.Fewer(uint64(40)) {
+			rule := policy.Rule{Endpoint: policy.Default, Limit: 1, Per: time.Minute, Burst: 50, Scope: scope}
+			if scope == policy.Strict && seed%2 == 0 { // a queue, which only one who knows all can keep
+				rule.Algorithm = policy.LeakyBucket
+			}
+			run := &operated{twoReplicas: together(t, rule, 0), t: t, rng: rand.New(rand.NewPCG(seed, uint64(scope)))}
 			for range 150 {
-				r.pass(time.Duration(run.rng.Int64N(int64(3 * time.Second))))
+				run.pass(time.Duration(run.rng.Int64N(int64(3 * time.Second))))
 				run.step()
 			}
 			late := time.Duration(0)
@@ -68,6 +72,10 @@ func (o *operated) step() {
 		if n < 3 {
 			cost = 1 + o.rng.Int64N(20)
 		}
+		if n%4 == 0 {
+			o.waits(at, cost)
+			return
+		}
 		made, d := at.Reserve(o.t.Context(), costing(cost), time.Hour)
 		if !d.Allowed {
 			return
@@ -96,6 +104,28 @@ func (o *operated) step() {
 		e.given = given
 	}
 	o.events = append(o.events, e)
+}
+
+// waits has a request come that may have to wait, whose caller leaves after a few steps of others.
+func (o *operated) waits(at *sharer, cost int64) {
+	of := len(o.events)
+	gone, leave := context.WithCancel(o.t.Context())
+	defer leave()
+	at.decided = func() {
+		leave()
+		o.events = append(o.events, event{at: o.now.Load(), admitted: cost})
+		for range o.rng.IntN(4) {
+			o.pass(time.Duration(o.rng.Int64N(int64(20 * time.Second))))
+			o.step()
+		}
+	}
+	d, err := at.Wait(gone, costing(cost))
+	switch e := &o.events[of]; {
+	case err != nil:
+		e.back, e.backAt = cost, o.now.Load()
+	case !d.Allowed:
+		e.admitted = 0
+	}
 }
 
 // check looks at all intervals that begin and end with an event.

@@ -39,6 +39,8 @@ type sharer struct {
 	store   *scoped.Store
 	reports *report.Store
 	cut     *cut
+
+	decided func() // once, after a decision; nil for nothing
 }
 
 // cut is a way to the server that may be cut, or lose answers.
@@ -105,6 +107,12 @@ func (r *twoReplicas) open(t *testing.T, rule policy.Rule, free int) *sharer {
 	must(t, err)
 	s.Bench = trial.New(t, []string{"GET /a"}, []policy.Rule{rule}, func(o *headgate.Options) {
 		o.Buckets, o.Names, o.Now = s.store, names, func() time.Time { return time.Unix(0, r.now.Load()) }
+		o.Observe = func(*headgate.Request, *headgate.Decision) {
+			if decided := s.decided; decided != nil {
+				s.decided = nil
+				decided()
+			}
+		}
 	})
 	return s
 }
