@@ -260,6 +260,9 @@ func (l *ledger) standing(now int64) map[key.Key]bucket.Outcome {
 	all := map[key.Key]bucket.Outcome{}
 	for k, t := range l.last {
 		t.Cost, t.Kept, t.Shadow, t.MaxWait = 0, 0, false, 0
+		if t.Shape.Algorithm == rate.SlidingLog { // all that it counts stays, whatever part is in force
+			t.Lowered = nil
+		}
 		var outs [1]bucket.Outcome
 		_, _ = l.Store.Peek(context.Background(), now, []bucket.Take{t}, outs[:])
 		all[k] = outs[0]

@@ -227,7 +227,8 @@ type Attempt struct {
 	// Places is how many requests may be under way now; absent where that is never lowered.
 	Places int64 `json:"places,omitempty"`
 
-	// Taken is how many requests are under way, of a limit on that: more than may be now, where it was lowered since.
+	// Taken is how many requests are under way, of a limit on that, whatever part of it is in force; as many as it says
+	// at most.
 	Taken int64 `json:"taken,omitempty"`
 
 	// Expires is when a temporary rule ends, and StandsFor the limit of the
@@ -569,9 +570,7 @@ func (x *Explanation) explainBuckets(ctx context.Context, l *headgate.Limiter, d
 // 0 if nobody answers for it.
 func takenOf(ctx context.Context, l *headgate.Limiter, p *charge.Plan, c *charge.Charge) int64 {
 	take := p.Takes[c.Place]
-	if take.Lowered = nil; !take.Reach.Scope().Shared() { // which counts on under a limit that was lowered
-		take.Shape.Capacity = take.Shape.Algorithm.MaxCount()
-	}
+	take.Lowered = nil
 	_, none, err := peek(ctx, l, p.Now, take)
 	if err != nil || none.Unknown {
 		return 0

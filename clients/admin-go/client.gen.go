@@ -1346,7 +1346,7 @@ type Explanation struct {
 		// Subject Whose requests share a bucket.
 		Subject Subject `json:"subject"`
 
-		// Taken How many requests are under way, of a limit on that; absent if none is. They are more than may be now where that was lowered since.
+		// Taken How many requests are under way, of a limit on that, whatever part of it is in force, and as many as it says at most; absent if none is.
 		Taken *int64  `json:"taken,omitempty"`
 		Tier  *string `json:"tier,omitempty"`
 
