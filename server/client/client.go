@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate-io/headgate/internal/problem"
 	"github.com/headgate-io/headgate/server/admin"
 	"github.com/headgate-io/headgate/server/record"
 )
@@ -261,6 +262,8 @@ func (c *Client) problem(response *http.Response, text []byte) error {
 		return found
 	}
 	e := &Error{Server: c.base.String(), Problem: conflict.Problem}
-	e.remedy = remedies[e.kind()]
+	if e.remedy = remedies[e.kind()]; e.Type == problem.Blank { // as the gateway's own listener answers, and no admin's
+		e.remedy = "that is no admin listener: want the address of the setting admin, by default http://127.0.0.1:8081"
+	}
 	return e
 }

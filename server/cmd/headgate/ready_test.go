@@ -38,6 +38,11 @@ func TestReady(t *testing.T) {
 		{"not ready, as JSON", unready, []string{"--json"}, 1, `"ready": false`},
 		{"another server", func(w http.ResponseWriter) { w.WriteHeader(404) }, nil, 1,
 			"no answer of a gateway's admin listener"},
+		{"where the gateway has its clients", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(404)
+			fmt.Fprint(w, `{"type":"about:blank","title":"Not Found","status":404,"detail":"No endpoint is here."}`)
+		}, nil, 1, "that is no admin listener: want the address of the setting admin, by default http://127.0.0.1:"},
 	} {
 		asked, answer = 0, test.answer
 		code, out, errs := call(t, dir, append([]string{"ready", "--server", server.URL}, test.args...)...)
