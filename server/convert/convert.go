@@ -6,6 +6,7 @@
 package convert
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -92,6 +93,10 @@ func Convert(format string, files []File, o Options) (Result, error) {
 	read, ok := formats[format]
 	if !ok {
 		return Result{}, fmt.Errorf("format is %q, want one of %s", format, strings.Join(Formats(), ", "))
+	}
+	files = slices.Clone(files)
+	for i := range files { // editors begin files with a mark of UTF-8, which would be a part of the first word
+		files[i].Text = bytes.TrimPrefix(files[i].Text, []byte("\uFEFF"))
 	}
 	c := &conversion{options: o, rules: map[ruleKey]int{}}
 	if err := read(c, files); err != nil {

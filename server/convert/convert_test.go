@@ -135,6 +135,24 @@ func TestTwoFiles(t *testing.T) {
 	compare(t, "testdata/govuk.want", said(r))
 }
 
+// A file that an editor has begun with a byte order mark is read as without: nginx.conf had no limits then.
+func TestAByteOrderMark(t *testing.T) {
+	for format, text := range map[string]string{
+		"nginx": "http {\r\nlimit_req_zone $binary_remote_addr zone=a:1m rate=5r/s;\r\nlimit_req zone=a;\r\n}\r\n",
+		"haproxy": "frontend f\n  stick-table type ip size 1m expire 10s store http_req_rate(10s)\n" +
+			"  http-request track-sc0 src\n  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }\n",
+	} {
+		converted := func(text string) (convert.Result, error) {
+			return convert.Convert(format, []convert.File{{Name: "f", Text: []byte(text)}}, convert.Options{})
+		}
+		with, err := converted("\uFEFF" + text)
+		without, err2 := converted(text)
+		if err != nil || err2 != nil || with.Limits != 1 || said(with) != said(without) {
+			t.Errorf("%s with a mark: %v, %s\nwithout: %v, %s", format, err, said(with), err2, said(without))
+		}
+	}
+}
+
 // TestKnownEndpoints: with the endpoints of the API a limit is for those that lie in its location, and in no longer
 // one.
 func TestKnownEndpoints(t *testing.T) {
