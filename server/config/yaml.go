@@ -23,7 +23,7 @@ func ToJSON(text []byte) ([]byte, error) {
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, errors.New(oneLine(err))
+		return nil, errors.New(notYAML(text, err))
 	}
 	if len(document.Content) == 0 {
 		return []byte("null"), nil

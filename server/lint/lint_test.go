@@ -349,3 +349,18 @@ func TestUnreadTable(t *testing.T) {
 		t.Error("a table that was not read counts as read, or an error of the disk as a finding")
 	}
 }
+
+// What people get wrong in YAML is said in words of the file, with its line.
+func TestMistakesOfYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules:\n\t- {endpoint: default, limit: 5}\n":            "it is no YAML (begins with a tab, want spaces)",
+		"rules:\n  - {endpoint: GET /v1/items/{id}, limit: 5}\n": "it is no YAML (between brackets or braces",
+	} {
+		var b strings.Builder
+		r := lint.Text([]byte(text), "a.yaml", lint.Options{})
+		err := lint.WriteText(&b, []lint.Result{r})
+		if err != nil || !strings.Contains(b.String(), "a.yaml:2: document: "+want) {
+			t.Errorf("lint of %q says %v\n%s\nwant %q in it", text, err, b.String(), want)
+		}
+	}
+}
