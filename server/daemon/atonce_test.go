@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
+	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/server/config"
 	"github.com/headgate-io/headgate/server/daemon"
@@ -120,7 +121,7 @@ func numbersThatFollow(t *testing.T, seed uint64, rulesChange bool) {
 	for range 4 {
 		f.flood(60*time.Millisecond, false)
 	}
-	for range 25 {
+	for range race.Fewer(25) {
 		f.steps = f.step(rulesChange)
 		for range 1 + f.rng.IntN(4) {
 			f.check()
