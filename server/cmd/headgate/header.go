@@ -22,8 +22,13 @@ type bodyFlag struct {
 	stdin func() io.Reader
 }
 
-// String is the default, none.
-func (bodyFlag) String() string { return "" }
+// String is the text, none at first. What says nothing is refused (refuseEmpty).
+func (f bodyFlag) String() string {
+	if f.text == nil {
+		return "" // pflag asks an empty one
+	}
+	return *f.text
+}
 
 // Type is how the help names it.
 func (bodyFlag) Type() string { return "string" }

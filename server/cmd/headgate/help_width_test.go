@@ -37,3 +37,26 @@ func TestHelpFits(t *testing.T) {
 	}
 	walk(newRoot(io.Discard, io.Discard))
 }
+
+// TestGivenFlagsAreNotEmpty: a flag for text tells what it was given, or refuseEmpty would take it for empty.
+func TestGivenFlagsAreNotEmpty(t *testing.T) {
+	given := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "string" || f.Value.Set("x") != nil {
+				return // or it takes no such text
+			}
+			if given++; f.Value.String() == "" {
+				t.Errorf("%s --%s x: String() is empty, want the text", c.CommandPath(), f.Name)
+			}
+		})
+		for _, child := range c.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRoot(io.Discard, io.Discard))
+	if given < 200 {
+		t.Errorf("%d flags took a text, want more", given)
+	}
+}
