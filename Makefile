@@ -114,8 +114,8 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(MAKE) -s edge
 	@echo "== gateways of every scope killed, any and all, and a network between them that fails"
 	@$(GOTEST) -tags long -run TestKilledAndParted ./eval/scaling
-	@echo "== a gateway killed with a thousand requests and 64 streams under way"
-	@$(GOTEST) -tags long -run TestKillGivesPlacesBack ./eval/operations
+	@echo "== a gateway killed with a thousand requests and 64 streams under way, and a Redis with the places of three"
+	@$(GOTEST) -tags long -run 'TestKillGivesPlacesBack|TestPlacesOutliveTheirStore' ./eval/operations
 	@echo "== limits that follow an API, in virtual time and by a real process"
 	@$(GOTEST) -tags long -run 'TestScenariosInFull|TestRealAPIHalves' ./eval/adaptive
 	@echo "== clients are what the generators write"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
@@ -51,6 +52,11 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 				d.Allowed, d.Reason, d.Wait = false, OverLimit, 0
 			}
 			d.restate(p)
+		}
+		// Who comes before its time is refused before the buckets are asked, and that counts towards no penalty.
+		held := slices.ContainsFunc(times, func(t charge.Time) bool { return t.HeldBack })
+		if p.Set.Penalises() && err == nil && !allowed && !held && !p.Further {
+			l.penalise(t, l.penalties.Foresee)
 		}
 	}
 	if t.plan.Set == nil { // it was turned away before the rules were asked for

@@ -13,6 +13,8 @@ import (
 	"github.com/headgate-io/headgate/charge"
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/key"
+	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/policy"
 	"github.com/headgate-io/headgate/rate"
 	"github.com/headgate-io/headgate/slot"
@@ -350,7 +352,7 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		d.restate(p)
 	}
 	if penalises && err == nil && !allowed && !p.Further { // which has been let in, and is no further request
-		l.penalise(t)
+		l.penalise(t, l.penalties.Denied)
 	}
 	if p.Lowered != (rate.Lowerings{}) && err == nil && !allowed {
 		rates, atOnce := p.MetLowered()
@@ -371,14 +373,14 @@ func (l *Limiter) inPenalty(t *trip) bool {
 	return true
 }
 
-// penalise counts a denial. Who is blocked by that is told how long.
-func (l *Limiter) penalise(t *trip) {
+// penalise counts a denial, or foresees what that comes to. Who is blocked by it is told how long.
+func (l *Limiter) penalise(t *trip, denied func(int64, key.Key, *penalty.Terms) (until int64, blocked bool)) {
 	d := &t.decision
 	told := d.RetryAfter
 	if d.Reason == CostAboveBurst {
 		told = math.MaxInt64 // no wait helps
 	}
-	if t.plan.Penalise(l.penalties, told) {
+	if t.plan.Penalise(denied, told) {
 		d.restate(&t.plan)
 		d.Reason, d.Slot = InPenalty, slot.Offer{}
 	}

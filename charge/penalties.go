@@ -5,6 +5,7 @@ import (
 
 	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/identity"
+	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/penalty"
 	"github.com/headgate-io/headgate/rate"
 )
@@ -48,8 +49,9 @@ func (p *Plan) InPenalty(penalties *penalty.Table) bool {
 // the caller is blocked by that for longer than it would be told to wait; Outs say how long. What a rate denies that is
 // lowered, or was until a minute ago, is not counted: the caller may keep to the limit that the rule says, and what it
 // was slower to get back is owed still. Requests under way owe nothing: of a number that is in force as a whole each
-// denial counts.
-func (p *Plan) Penalise(penalties *penalty.Table, told time.Duration) (longer bool) {
+// denial counts. Denied is a penalty.Table's Denied, or its Foresee, which counts nothing.
+func (p *Plan) Penalise(denied func(now int64, k key.Key, terms *penalty.Terms) (until int64, blocked bool),
+	told time.Duration) (longer bool) {
 	for i := range p.Charges {
 		c := &p.Charges[i]
 		out := &p.Outs[c.Place]
@@ -61,7 +63,7 @@ func (p *Plan) Penalise(penalties *penalty.Table, told time.Duration) (longer bo
 		if terms == nil || take.Lowered != nil && !(c.Concurrent && take.Part() == rate.Whole) {
 			continue
 		}
-		until, blocked := penalties.Denied(p.Now, p.CallerKey(i), terms)
+		until, blocked := denied(p.Now, p.CallerKey(i), terms)
 		if wait := time.Duration(until - p.Now); blocked && wait > told {
 			out.RetryAfter, out.ResetAfter = wait, max(wait, out.ResetAfter)
 			longer = true

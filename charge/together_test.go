@@ -82,10 +82,9 @@ func (w *company) ask() {
 	if v, ok := d.Binding(); ok {
 		rule = d.Policies().Rule(v.Rule).Title()
 	}
-	begins := d.Reason == headgate.InPenalty && x.Verdict.Reason == headgate.OverLimit.String()
 	// Who comes before the time that it was told is refused for that bucket, and no other is asked.
 	early := w.slots && d.Reason == headgate.OverLimit && x.Verdict.Reason == headgate.CostAboveBurst.String()
-	if x.Verdict.Allowed != d.Allowed || x.Cost != d.Cost || x.Class != d.Class.String() || !begins && !early &&
+	if x.Verdict.Allowed != d.Allowed || x.Cost != d.Cost || x.Class != d.Class.String() || !early &&
 		(x.Verdict.Reason != d.Reason.String() || x.Verdict.Wait != d.Wait || !w.slots &&
 			(x.Verdict.RetryAfter != d.RetryAfter || !d.Allowed && x.Verdict.Rule != rule)) {
 		w.fail("Explain = %+v, class %q, cost %d, and then %v by %q, %v, %v, class %v, cost %d, of %+v", x.Verdict,

@@ -107,15 +107,38 @@ func (t *Table) Denied(now int64, k key.Key, terms *Terms) (until int64, blocked
 	if e.key != k {
 		*e = entry{key: k}
 	}
+	until, blocked, began := e.denied(now, terms)
+	if began {
+		t.begun.Add(1)
+	}
+	return until, blocked
+}
+
+// Foresee reports what Denied would, and counts nothing.
+func (t *Table) Foresee(now int64, k key.Key, terms *Terms) (until int64, blocked bool) {
+	mu, set := t.all.Lock(k)
+	defer mu.Unlock()
+	one := entry{key: k}
+	switch e := find(set, k, now); {
+	case e == nil && set != nil:
+		return 0, false // it is not counted
+	case e != nil && e.key == k:
+		one = *e
+	}
+	until, blocked, _ = one.denied(now, terms)
+	return until, blocked
+}
+
+// denied counts a denial, and reports until when its caller is blocked, if it is, and whether that has just begun.
+func (e *entry) denied(now int64, terms *Terms) (until int64, blocked, began bool) {
 	if until, blocked := e.blocks(now, terms); blocked {
-		return until, true
+		return until, true, false
 	}
 	if !e.count(now, terms) {
-		return 0, false
+		return 0, false, false
 	}
 	e.begin(now, terms)
-	t.begun.Add(1)
-	return e.since + e.length, true
+	return e.since + e.length, true, true
 }
 
 // count adds a denial, and reports whether they are as many as terms say.

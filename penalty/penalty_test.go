@@ -253,3 +253,36 @@ func TestConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestForeseenAsDenied: whatever was denied when, what Foresee says is what Denied then does, and nobody
+// notices that it was asked.
+func TestForeseenAsDenied(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	asked, never := penalty.New(16), penalty.New(16)
+	now, blocked := int64(1_800_000_000)*int64(time.Second), 0
+	for range 20_000 {
+		now += int64(r.IntN(3000)-100) * int64(time.Millisecond)
+		who := key.Key{Hi: r.Uint64N(40) << 58, Lo: 1 + r.Uint64N(40)}
+		terms := penalty.Terms{After: 1 + r.IntN(3), Within: 10 * time.Second, For: 5 * time.Second,
+			UpTo: 30 * time.Second}
+		for range r.IntN(3) {
+			asked.Foresee(now, who, &terms)
+		}
+		until, is := asked.Foresee(now, who, &terms)
+		gotUntil, got := asked.Denied(now, who, &terms)
+		wantUntil, want := never.Denied(now, who, &terms)
+		if got != want || gotUntil != wantUntil || is != want || until != wantUntil {
+			t.Fatalf("Foresee = %d, %t, Denied = %d, %t, and of who was never asked %d, %t", until, is, gotUntil, got,
+				wantUntil, want)
+		}
+		if got {
+			blocked++
+		}
+	}
+	if blocked < 1000 || asked.Stats() != never.Stats() {
+		t.Errorf("%d denials met or began a penalty, %+v, want a thousand and more, and %+v", blocked, asked.Stats(),
+			never.Stats())
+	}
+}
