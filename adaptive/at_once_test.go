@@ -320,15 +320,21 @@ func TestNumbersThatFollowAndChange(t *testing.T) {
 	}
 }
 
-// TestOneAtOnceIsAllOfIt: of a limit of one request under way all is in force whatever the part is, so nobody is told
-// that it is lowered, who is denied by it asks for no larger part, and is blocked as the rule says.
-func TestOneAtOnceIsAllOfIt(t *testing.T) {
-	rule := policy.Rule{Endpoint: "GET /a", Limit: 1, Per: time.Hour, Penalty: "3 in 10s for 1m with addresses",
+// penalising is a limit on how many requests are under way that follows the API, and blocks who is denied three times.
+func penalising(t *testing.T, limit int64) (*trial.Bench, *adaptive.Table) {
+	rule := policy.Rule{Endpoint: "GET /a", Limit: limit, Per: time.Hour, Penalty: "3 in 10s for 1m with addresses",
 		Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)}
 	table := &adaptive.Table{}
 	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule}, func(o *headgate.Options) { o.Adaptive = table })
 	s := adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}
 	table.Use(map[string]adaptive.Settings{"GET /a": s}, b.Now.UnixNano())
+	return b, table
+}
+
+// TestOneAtOnceIsAllOfIt: of a limit of one request under way all is in force whatever the part is, so nobody is told
+// that it is lowered, who is denied by it asks for no larger part, and is blocked as the rule says.
+func TestOneAtOnceIsAllOfIt(t *testing.T) {
+	b, table := penalising(t, 1)
 	at := table.Named("GET /a")
 	follows(b, table, 5, 2*time.Second)
 	before := at.Status(b.Now.UnixNano()).AtOnce
@@ -355,12 +361,7 @@ func TestOneAtOnceIsAllOfIt(t *testing.T) {
 // TestDenialsByTheWholeNumberCount: towards a penalty, once all of the number is in force again, while rates are
 // lowered or were a minute ago.
 func TestDenialsByTheWholeNumberCount(t *testing.T) {
-	rule := policy.Rule{Endpoint: "GET /a", Limit: 2, Per: time.Hour, Penalty: "3 in 10s for 1m with addresses",
-		Subject: policy.SubjectIP.Counting(policy.CountsUnderWay)}
-	table := &adaptive.Table{}
-	b := trial.New(t, []string{"GET /a"}, []policy.Rule{rule}, func(o *headgate.Options) { o.Adaptive = table })
-	s := adaptive.Settings{SLO: time.Second, Floor: adaptive.Whole / 8, AtOnce: true}
-	table.Use(map[string]adaptive.Settings{"GET /a": s}, b.Now.UnixNano())
+	b, table := penalising(t, 2)
 	follows(b, table, 10, 2*time.Second)
 	for range 5 {
 		b.Get("/a")

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate"
-	"github.com/headgate-io/headgate/bucket"
 	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/internal/trial"
 	"github.com/headgate-io/headgate/policy"
-	"github.com/headgate-io/headgate/rate"
 )
 
 // TestNobodyIsGrantedWhatWhoLeftGaveBack has requests wait for their turn, many at once, and some leave before, while
@@ -26,15 +24,8 @@ func TestNobodyIsGrantedWhatWhoLeftGaveBack(t *testing.T) {
 }
 
 func waitAndLeave(t *testing.T, seed uint64) {
-	type event struct {
-		at     int64
-		cost   int64 // in the end
-		given  int64 // tokens
-		reset  bool
-		change rate.Shape
-	}
 	var mu sync.Mutex
-	var events []event           // guarded by mu
+	var events []debtEvent       // guarded by mu
 	admitted := map[uint64]int{} // guarded by mu; those that wait, in events
 	left, served := 0, 0         // guarded by mu
 	rng := rand.New(rand.NewPCG(seed, 17))
@@ -46,7 +37,7 @@ func waitAndLeave(t *testing.T, seed uint64) {
 				mu.Lock()
 				defer mu.Unlock()
 				admitted[d.Waiting] = len(events)
-				events = append(events, event{at: d.At, cost: d.Cost})
+				events = append(events, debtEvent{at: d.At, cost: d.Cost})
 			}
 		}
 		o.Abandoned = func(_ *headgate.Request, d *headgate.Decision, _ int64) {
@@ -69,7 +60,7 @@ func waitAndLeave(t *testing.T, seed uint64) {
 	become(limits[0])
 	first := rules.Load().Terms(0).Shape
 	shape := first
-	note := func(e event) {
+	note := func(e debtEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		events = append(events, e)
@@ -78,7 +69,7 @@ func waitAndLeave(t *testing.T, seed uint64) {
 	for range 1500 {
 		time.Sleep(time.Duration(rng.Int64N(int64(80 * time.Millisecond))))
 		synctest.Wait()
-		e := event{at: time.Now().UnixNano()}
+		e := debtEvent{at: time.Now().UnixNano()}
 		request := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: 1 + rng.Int64N(15)}
 		switch n := rng.IntN(100); {
 		case n < 1:
@@ -131,21 +122,5 @@ func waitAndLeave(t *testing.T, seed uint64) {
 	if left < 20 || served < 20 {
 		t.Errorf("seed %d: %d left and %d were served, want more of both", seed, left, served)
 	}
-	right, under := bucket.State{}, first
-	for i, e := range events {
-		switch {
-		case e.reset:
-			right = bucket.State{Stamp: e.at}
-		case e.given > 0:
-			right, _ = right.Shift(e.at, under, -e.given*under.Unit, 0)
-		case e.change != (rate.Shape{}):
-			right = right.Convert(under, e.change, e.at)
-			under = e.change
-		default:
-			var ok bool
-			if right, ok = right.Charge(e.at, under, e.cost*under.Unit); !ok {
-				t.Fatalf("seed %d, event %d: %d tokens more than fit were spent in the end", seed, i, e.cost)
-			}
-		}
-	}
+	admitAgain(t, seed, first, events)
 }

@@ -181,6 +181,38 @@ func TestConcurrentReservations(t *testing.T) {
 	}
 }
 
+// debtEvent is something that changes what a bucket owes.
+type debtEvent struct {
+	at     int64
+	cost   int64 // in the end
+	given  int64 // tokens
+	reset  bool
+	change rate.Shape // to which its rule changes; zero if it does not
+}
+
+// admitAgain has a bucket, of the first of its shapes, that knew every cost at once, and was converted at every change,
+// admit all of it again.
+func admitAgain(t *testing.T, seed uint64, first rate.Shape, events []debtEvent) {
+	t.Helper()
+	right, under := bucket.State{}, first
+	for i, e := range events {
+		switch {
+		case e.reset:
+			right = bucket.State{Stamp: e.at}
+		case e.given > 0:
+			right, _ = right.Shift(e.at, under, -e.given*under.Unit, 0)
+		case e.change != (rate.Shape{}):
+			right = right.Convert(under, e.change, e.at)
+			under = e.change
+		default:
+			var ok bool
+			if right, ok = right.Charge(e.at, under, e.cost*under.Unit); !ok {
+				t.Fatalf("seed %d, event %d: %d tokens more than fit were spent in the end", seed, i, e.cost)
+			}
+		}
+	}
+}
+
 // TestNothingIsGrantedTwice mixes reservations, settlements below them, resets, tokens that are
 // given and changes of the rule, and has a bucket that knew every cost at once, and was converted
 // at every change, admit all of it again.
@@ -195,23 +227,17 @@ func TestNothingIsGrantedTwice(t *testing.T) {
 		}
 		rules.Become(t, b, limits[0])
 		shape := rules.Load().Terms(0).Shape
-		type event struct {
-			at     int64
-			cost   int64 // settled
-			given  int64 // tokens
-			reset  bool
-			change rate.Shape
-		}
+		first := shape
 		type held struct {
 			id   reservation.ID
 			cost int64
 			in   int // events
 		}
-		var events []event
+		var events []debtEvent
 		var open []held
 		for range 1500 {
 			b.Now = b.Now.Add(time.Duration(rng.Int64N(int64(80 * time.Millisecond))))
-			e := event{at: b.Now.UnixNano()}
+			e := debtEvent{at: b.Now.UnixNano()}
 			switch n := rng.IntN(100); {
 			case n < 1:
 				if _, err := b.Reset(context.Background(), trial.Mine, nil); err != nil {
@@ -248,31 +274,6 @@ func TestNothingIsGrantedTwice(t *testing.T) {
 				}
 			}
 		}
-		right, under := bucket.State{}, shapeOfRule(t, b, limits[0])
-		for i, e := range events {
-			switch {
-			case e.reset:
-				right = bucket.State{Stamp: e.at}
-			case e.given > 0:
-				right, _ = right.Shift(e.at, under, -e.given*under.Unit, 0)
-			case e.change != (rate.Shape{}):
-				right = right.Convert(under, e.change, e.at)
-				under = e.change
-			default:
-				var ok bool
-				if right, ok = right.Charge(e.at, under, e.cost*under.Unit); !ok {
-					t.Fatalf("seed %d, event %d: %d tokens more than fit were spent in the end", seed, i, e.cost)
-				}
-			}
-		}
+		admitAgain(t, seed, first, events)
 	}
-}
-
-func shapeOfRule(t *testing.T, b *trial.Bench, r policy.Rule) rate.Shape {
-	t.Helper()
-	set, problems := policy.Compile(policy.Document{Rules: []policy.Rule{r}}, policy.CompileOptions{Endpoints: b.Table})
-	if err := problems.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return set.Terms(0).Shape
 }
