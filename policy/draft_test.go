@@ -283,7 +283,13 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 			for _, s := range []*script{&streamed.script, whole} {
 				s.doc, s.version = doc, s.version+1
 			}
-			errs := [2]error{caches[0].Reload(t.Context()), caches[1].Reload(t.Context())}
+			reload := (*policy.Cache).Reload
+			if rng.IntN(4) == 0 { // with the rules, other endpoints
+				next := o.Compile
+				next.Endpoints = table(t, texts[:1+rng.IntN(len(texts))]...)
+				reload = func(c *policy.Cache, ctx context.Context) error { return c.Recompile(ctx, next) }
+			}
+			errs := [2]error{reload(caches[0], t.Context()), reload(caches[1], t.Context())}
 			if fmt.Sprint(errs[0]) != fmt.Sprint(errs[1]) {
 				t.Fatalf("Reload = %v, want %v", errs[0], errs[1])
 			}
