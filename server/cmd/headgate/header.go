@@ -37,7 +37,10 @@ func (bodyFlag) Type() string { return "string" }
 func (f bodyFlag) Set(text string) (err error) {
 	*f.text = text
 	if strings.HasPrefix(text, "@") {
-		*f.text, err = atFile(text, f.stdin, "a body that an API would take")
+		const want = "a body that an API would take"
+		if *f.text, err = atFile(text, f.stdin, want); err == nil && *f.text == "" {
+			err = fmt.Errorf("%s is empty, want %s", text, want)
+		}
 	}
 	return err
 }

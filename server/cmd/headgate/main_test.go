@@ -116,6 +116,8 @@ func TestBadInput(t *testing.T) {
 			want: []string{"--expires is empty, want a value, or no such flag"}},
 		"no file": {args: "serve --routes=a --routes=", code: 2,
 			want: []string{"--routes is empty, want a value, or no such flag"}},
+		"a body of nothing": {args: "explain POST /b --body @/dev/null", code: 2,
+			want: []string{"@/dev/null is empty, want a body that an API would take"}},
 		"no token": {args: "serve --admin-token-file=", code: 2,
 			want: []string{"--admin-token-file is empty, want a value, or no such flag"}},
 		"a name that is a file": {args: "policy set default 5 --name " + strings.Repeat("x", 5000), code: 1,
