@@ -554,7 +554,7 @@ func (c *compiler) arrangeAccess() {
 			}
 			first, second := c.accessIndexes[twice-1], int(c.indexes[n])
 			second, first = max(first, second), min(first, second)
-			c.duplicateOf(second, &c.doc.Rules[second], first)
+			c.duplicateOf(second, c.written(second), first)
 			continue
 		}
 		if temporary && pair.lasting != 0 && row.mode == Enforce {

@@ -108,7 +108,7 @@ func (c *advice) memberTiers() []bool {
 
 func (c *advice) noteRule(i int, id RuleID, members []bool) {
 	r := &c.set.rows[id]
-	rule, limit := &c.doc.Rules[i], c.set.limits[r.limit]
+	rule, limit := c.written(i), c.set.limits[r.limit]
 	lasting, pair := c.set.lasting(id)
 	c.noteBurst(i, rule, limit)
 	c.notePenalty(i, rule)

@@ -115,7 +115,7 @@ func (c *review) checkCounted(i int, id RuleID) {
 		c.countsEvery(r) {
 		return
 	}
-	c.rule(Warning, i, "some_answers", "count_when", text(string(c.doc.Rules[i].CountWhen)),
+	c.rule(Warning, i, "some_answers", "count_when", text(string(c.written(i).CountWhen)),
 		`beside it a rule that counts every request, such as one for "*"; else whoever gets other answers may ask as often as it likes`)
 }
 

@@ -1,13 +1,12 @@
 package policy
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,7 +105,9 @@ type CacheOptions struct {
 	Log *slog.Logger     // default discards
 	Now func() time.Time // default time.Now; changes are dated by a clock that does not step with it
 
-	clock *steady.Clock // for tests
+	// For tests.
+	clock *steady.Clock
+	kept  int // as many rules of a document are kept once they are checked
 }
 
 // Cache keeps a Set fresh from a Source. A document that does not load, has an
@@ -157,35 +158,41 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		}
 		return compile
 	}
+	source := &draftSource{Source: o.Source, inForce: c.Set, options: compile, kept: cmp.Or(o.kept, keptRules)}
+	if o.LastGood != "" {
+		source.spool = &spool{copy: o.LastGood}
+	}
 	var warned string
 	var err error
 	c.value, err = live.New(live.Options[drafted, Set]{
 		Name:     "policies",
-		Source:   draftSource{o.Source, c.Set, func() *Draft { return NewDraft(compile(nil)) }},
+		Source:   source,
 		Interval: o.Interval, Timeout: o.Timeout, Spread: o.Spread, Others: o.Others, Wake: o.Wake,
 		Log: o.Log, Now: o.Now,
 		LastGood: o.LastGood,
-		Encode:   func(d drafted) ([]byte, error) { return encodeCopy(d.Document) },
+		Encode:   func(d drafted, w io.Writer) error { return d.encodeCopy(w) },
 		Decode: func(data []byte) (drafted, error) {
 			doc, err := decodeCopy(data)
-			return drafted{Document: doc}, err
+			return drafted{Document: doc, count: len(doc.Rules)}, err
 		},
-		Empty:   func(d drafted) bool { return len(d.Rules) == 0 },
+		Empty:   func(d drafted) bool { return d.count == 0 },
 		Emptied: func(d drafted, current *Set) error { return o.emptied(d.Document, current) },
 		Aged:    c.noteAge,
 		Confirmed: func(ctx context.Context, version string, set *Set) error {
 			return set.askNumber(ctx, o.Source, version)
 		},
 		Build: func(d drafted, previous *Set) (*Set, error) {
-			set, problems := d.draft.compile(d.Document, compile(previous))
-			if set == nil {
-				return nil, briefly(problems)
+			if !d.compiled {
+				d.set, d.problems = Compile(d.Document, compile(previous))
 			}
-			if text := problems.String(); text != warned {
-				logWarnings(o.Log, problems)
+			if d.set == nil {
+				return nil, briefly(d.problems)
+			}
+			if text := d.problems.String(); text != warned {
+				logWarnings(o.Log, d.problems)
 				warned = text
 			}
-			return set, nil
+			return d.set, nil
 		},
 	})
 	if err != nil {
@@ -356,95 +363,4 @@ func (c *Cache) Status() Status {
 	}
 	status.Standing, status.StandingWords = standing, c.Words(standing)
 	return status
-}
-
-// savedDocument is the last good copy: a format of our own, for the same
-// version of this package. People's files are policy/file's.
-type savedDocument struct {
-	Format   int               `json:"format"`
-	Source   string            `json:"source"`
-	Number   int64             `json:"number,omitempty"`
-	Projects map[string]string `json:"projects"`
-	Rules    []savedRule       `json:"rules"` // the last field: encodeCopy fills it in by parts
-}
-
-const savedFormat = 1
-
-// savedRule has the fields of Rule, so that one converts to the other.
-type savedRule struct {
-	Endpoint    string        `json:"e"`
-	Project     string        `json:"p,omitempty"`
-	Tier        string        `json:"t,omitempty"`
-	Limit       int64         `json:"l"`
-	Per         time.Duration `json:"per,omitempty"`
-	Burst       int64         `json:"b,omitempty"`
-	Subject     Subject       `json:"s,omitempty"`
-	Only        string        `json:"o,omitempty"`
-	Algorithm   Algorithm     `json:"a,omitempty"`
-	Mode        Mode          `json:"m,omitempty"`
-	Scope       Scope         `json:"sc,omitempty"`
-	OnStoreLoss StoreLoss     `json:"loss,omitempty"`
-	CountWhen   Answers       `json:"cw,omitempty"`
-	Penalty     Penalty       `json:"pen,omitempty"`
-	Refusal     Refusal       `json:"ref,omitempty"`
-	Priority    Priority      `json:"pri,omitempty"`
-	Expires     time.Time     `json:"x,omitzero"`
-	Name        string        `json:"n,omitempty"`
-
-	EnforcePercent int64 `json:"pct,omitempty"`
-}
-
-// savedAtOnce is how many rules are converted at a time: a copy of all of them
-// would be the largest thing in memory while it lasts.
-const savedAtOnce = 1000
-
-func encodeCopy(d Document) ([]byte, error) {
-	saved := savedDocument{
-		Format:   savedFormat,
-		Source:   d.Source,
-		Number:   d.Number,
-		Projects: d.Projects,
-		Rules:    []savedRule{},
-	}
-	data, err := json.Marshal(saved)
-	if err != nil {
-		return nil, err
-	}
-	data = bytes.TrimSuffix(data, []byte("]}"))
-	rules := make([]savedRule, 0, min(savedAtOnce, len(d.Rules)))
-	for some := range slices.Chunk(d.Rules, savedAtOnce) {
-		rules = rules[:0]
-		for _, r := range some {
-			rules = append(rules, savedRule(r))
-		}
-		array, err := json.Marshal(rules)
-		if err != nil {
-			return nil, err
-		}
-		data = append(append(data, array[1:len(array)-1]...), ',')
-	}
-	return append(bytes.TrimSuffix(data, []byte(",")), "]}"...), nil
-}
-
-// LastGood reads the last good copy of a Cache.
-func LastGood(path string) (Document, error) { return live.ReadCopy(path, decodeCopy) }
-
-func decodeCopy(data []byte) (Document, error) {
-	var saved savedDocument
-	if err := json.Unmarshal(data, &saved); err != nil {
-		return Document{}, err
-	}
-	if saved.Format != savedFormat {
-		return Document{}, fmt.Errorf("format is %d, want %d", saved.Format, savedFormat)
-	}
-	d := Document{
-		Source:   saved.Source,
-		Number:   saved.Number,
-		Projects: saved.Projects,
-		Rules:    make([]Rule, len(saved.Rules)),
-	}
-	for i, r := range saved.Rules {
-		d.Rules[i] = Rule(r)
-	}
-	return d, nil
 }

@@ -121,7 +121,7 @@ type CompileOptions struct {
 // are left to Lint.
 func Compile(doc Document, o CompileOptions) (*Set, Problems) {
 	c := newCompiler(doc, o, len(doc.Rules))
-	c.read(doc.Rules)
+	c.read(doc.Rules, 0)
 	c.finish()
 	return c.result()
 }
@@ -135,20 +135,19 @@ func Lint(doc Document, o CompileOptions) Problems { return LintRest(doc, o, nil
 // no further, and what may be missing because of them is not reported.
 func LintRest(doc Document, o CompileOptions, found Problems) Problems {
 	c := newCompiler(doc, o, len(doc.Rules), found...)
-	c.read(doc.Rules)
+	c.read(doc.Rules, 0)
 	c.finish()
 	(&advice{review: &c.review}).advise()
 	return c.problems.done()
 }
 
-// read checks each rule by itself, but for the first ones if it has read those
-// before. What rules mean beside each other is for finish, as is what the present
-// time and the previous Set have to say.
-func (c *compiler) read(rules []Rule) {
-	begin := len(c.doc.Rules)
-	c.doc.Rules = rules
-	for i := begin; i < len(rules); i++ {
-		r := &rules[i]
+// read checks each rule by itself, but for those that it has read before. They are
+// the document's from first on. What rules mean beside each other is for finish, as
+// is what the present time and the previous Set have to say.
+func (c *compiler) read(rules []Rule, first int) {
+	c.rules, c.first = rules, first
+	for i := c.count; i < first+len(rules); i++ {
+		r := &rules[i-first]
 		if c.broken[i] {
 			c.content.rule(r)
 			c.noteBroken(r)
@@ -156,12 +155,14 @@ func (c *compiler) read(rules []Rule) {
 		}
 		at := c.place(r.Endpoint)
 		c.content.ruleAt(at.content, r)
-		c.readRule(i, at)
+		c.readRule(i, r, at)
 	}
+	c.count = max(c.count, first+len(rules))
 }
 
 // finish puts the rules in their places and checks them beside each other.
 func (c *compiler) finish() {
+	c.looked = false
 	c.content.projects(c.doc.Projects)
 	c.set.version = c.content.String()
 	c.set.number.Store(c.doc.Number)
@@ -287,8 +288,7 @@ func (t *task) at(now time.Time, wall int64) {
 }
 
 // readRule checks one rule by itself and notes its row.
-func (c *compiler) readRule(i int, at *place) {
-	r := &c.doc.Rules[i]
+func (c *compiler) readRule(i int, r *Rule, at *place) {
 	c.noteFallback(r)
 	if !r.Mode.Limits() {
 		c.readAccess(i, r, at)

@@ -147,12 +147,12 @@ func (c *review) checkMetered(i int, id RuleID) {
 	}
 	for _, ep := range c.o.Metered {
 		if c.reaches(ep, r) {
-			want := "one that counts requests, such as requests:" + c.doc.Rules[i].Whose() + ": those of " +
+			want := "one that counts requests, such as requests:" + c.written(i).Whose() + ": those of " +
 				s.endpointText(uint32(ep)) + " cost what is in them"
 			if r.endpoint == rowDefault {
 				want += "; or a rule of its own for that endpoint"
 			}
-			c.rule(Note, i, "metered_by_others", "subject", text(c.doc.Rules[i].SubjectText()), want)
+			c.rule(Note, i, "metered_by_others", "subject", text(c.written(i).SubjectText()), want)
 			return
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -27,7 +29,7 @@ func TestDraftIsCompile(t *testing.T) {
 		Now:       time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
 		Shared:    true,
 	}
-	compiled, refused, warned := 0, 0, 0
+	compiled, refused, warned, forgotten, looked := 0, 0, 0, 0, 0
 	for round := range race.Fewer(1000) {
 		doc := randomDocument(rng, texts, o.Now)
 		doc.Source, doc.Number = "test", int64(round)
@@ -39,13 +41,29 @@ func TestDraftIsCompile(t *testing.T) {
 				{Endpoint: "GET /b/{id}", Limit: 3, Scope: policy.Split}}}
 		}
 		want, wantProblems := policy.Compile(doc, o)
-		d := policy.NewDraft(o)
-		d.Alone = rng.IntN(2) == 0
-		for range rng.IntN(2) { // a first try that came to nothing
-			d.Begin(policy.Document{Projects: map[string]string{"other": "tier"}}, rng.IntN(10))
-			d.Read([]policy.Rule{{Endpoint: "GET /a", Limit: 1}, {}})
+		shuffled, alone := rng.IntN(2) == 0, rng.IntN(2) == 0
+		read := func(d *policy.Draft) (*policy.Set, policy.Problems, bool) {
+			d.Alone = alone
+			for range rng.IntN(2) { // a first try that came to nothing
+				d.Begin(policy.Document{Projects: map[string]string{"other": "tier"}}, rng.IntN(10))
+				d.Read([]policy.Rule{{Endpoint: "GET /a", Limit: 1}, {}})
+			}
+			return readDraft(rng, d, doc, shuffled)
 		}
-		got, problems := readDraft(rng, d, doc, rng.IntN(2) == 0)
+		got, problems, again := read(policy.NewForgetfulDraft(o, ""))
+		if got == nil && len(problems) == 0 {
+			if !again || len(wantProblems) == 0 {
+				t.Fatalf("round %d: nothing is wrong, and whether to look again is %v", round, again)
+			}
+			looked++
+			if got, problems, again = read(policy.NewDraft(o)); !again {
+				t.Fatalf("round %d: a draft that keeps its rules would not do so again", round)
+			}
+		} else if again {
+			t.Fatalf("round %d: rules were looked at that are gone", round)
+		} else {
+			forgotten++
+		}
 		if !reflect.DeepEqual(problems, wantProblems) {
 			t.Fatalf("round %d: problems\n%v\nwant those of the whole document\n%v", round, problems, wantProblems)
 		}
@@ -63,9 +81,9 @@ func TestDraftIsCompile(t *testing.T) {
 		compiled++
 		o.Previous = want
 	}
-	if compiled == warned || refused == 0 || warned == 0 {
-		t.Errorf("%d documents compiled, %d of them with warnings, and %d did not, want some of each", compiled,
-			warned, refused)
+	if compiled == warned || refused == 0 || warned == 0 || forgotten == 0 || looked == 0 {
+		t.Errorf("%d documents compiled, %d of them with warnings, and %d did not; rules of %d were forgotten and of "+
+			"%d looked at once more: want some of each", compiled, warned, refused, forgotten, looked)
 	}
 }
 
@@ -145,23 +163,27 @@ func spoil(rng *rand.Rand, doc *policy.Document) {
 
 // readDraft hands a document over in pieces, and its rules in another order if it
 // is told to.
-func readDraft(rng *rand.Rand, d *policy.Draft, doc policy.Document, shuffled bool) (*policy.Set, policy.Problems) {
+func readDraft(rng *rand.Rand, d *policy.Draft, doc policy.Document, shuffled bool) (
+	*policy.Set, policy.Problems, bool) {
 	before := doc
 	before.Rules, before.Number = nil, 0
-	d.Begin(before, rng.IntN(20))
 	rules := slices.Clone(doc.Rules)
 	if shuffled {
 		rng.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
 	}
-	for n := 0; n < len(rules); n += 1 + rng.IntN(8) {
-		d.Read(rules[:n])
+	left := d.Begin(before, rng.IntN(20))
+	for _, r := range rules {
+		if left = append(left, r); rng.IntN(5) == 0 {
+			left = d.Read(left)
+		}
 	}
 	if shuffled {
-		d.Reorder(rules)
-		copy(rules, doc.Rules)
+		if left = d.Reorder(left); len(left) > 0 {
+			copy(left, doc.Rules)
+		}
 	}
-	doc.Rules = rules
-	return d.Compile(doc)
+	doc.Rules = left
+	return d.CompileOrLook(doc)
 }
 
 // checkSameRules: the same rules with the same terms apply to everybody.
@@ -203,10 +225,13 @@ type streamer struct {
 func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Document, string, error) {
 	s.drafts = append(s.drafts, d)
 	doc, version, err := s.Load(ctx)
-	d.Begin(policy.Document{Source: doc.Source, Projects: doc.Projects}, 1)
-	for n := range doc.Rules {
-		d.Read(doc.Rules[:n])
+	left := d.Begin(policy.Document{Source: doc.Source, Projects: doc.Projects}, 1)
+	for i, r := range doc.Rules {
+		if left = append(left, r); i%3 == 2 {
+			left = d.Read(left)
+		}
 	}
+	doc.Rules = left
 	return doc, version, err
 }
 
@@ -253,22 +278,32 @@ func TestCacheDrafts(t *testing.T) {
 }
 
 // TestCacheOfAStreamerIsOneOfTheWhole: whichever documents follow each other, the rules in force, since
-// when and what was before them do not depend on whether they were compiled while they were read.
+// when, what was before them and the last good copy do not depend on whether they were compiled while they were read.
 func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	texts := []string{"GET /a", "GET /b/{id}", "POST /a"}
-	same, refused := 0, 0
+	same, refused, copied, dir := 0, 0, 0, t.TempDir()
 	for range race.Fewer(200) {
 		now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 		o := policy.CacheOptions{Now: func() time.Time { return now }, Compile: policy.CompileOptions{
 			Endpoints: table(t, texts...), Shared: true}}
 		streamed, whole := &streamer{}, &script{}
 		var caches [2]*policy.Cache
+		var copies [2]string
 		for i, source := range []policy.Source{streamed, whole} {
-			o.Source = source
-			c, err := policy.NewCache(o)
+			o.Source, o.LastGood = source, ""
+			made := policy.NewCache
+			if i == 0 && rng.IntN(4) > 0 {
+				made = policy.NewForgetfulCache
+			}
+			if rng.IntN(4) == 0 {
+				o.LastGood = filepath.Join(dir, fmt.Sprint(i))
+				_ = os.Remove(o.LastGood)
+			}
+			copies[i] = o.LastGood
+			c, err := made(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -297,6 +332,18 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 				refused++
 			} else {
 				same++
+				for _, path := range copies {
+					if path == "" {
+						continue
+					}
+					got, err := policy.LastGood(path)
+					if err != nil || got.Fingerprint() != doc.Fingerprint() || len(got.Rules) != len(doc.Rules) ||
+						got.Source != doc.Source {
+						t.Fatalf("the last good copy has %d rules of %q, %v, want the %d in force", len(got.Rules),
+							got.Source, err, len(doc.Rules))
+					}
+					copied++
+				}
 			}
 			if got, want := caches[0].Set(), caches[1].Set(); want != nil {
 				checkSameRules(t, got, want)
@@ -304,7 +351,10 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 			now = now.Add(time.Duration(rng.Int64N(int64(time.Hour))))
 		}
 	}
-	t.Logf("%d documents came into force and %d were refused", same, refused)
+	t.Logf("%d documents came into force, %d were copied and %d were refused", same, copied, refused)
+	if copied == 0 {
+		t.Error("no last good copy was read")
+	}
 	if same < race.Fewer(40) || refused < race.Fewer(24) {
 		t.Errorf("%d documents came into force and %d were refused, want more", same, refused)
 	}

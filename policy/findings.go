@@ -7,20 +7,45 @@ import (
 
 // findings are what is wrong with a document, and what it accepts of that.
 type findings struct {
-	doc      Document // with the rules that were read
+	doc      Document // without its rules
 	problems problems
+
+	// The rules at hand: all that were read, or the last of them while they are read. Whoever looked at one has it in
+	// looked, found or not.
+	rules  []Rule
+	first  int // the index in the document of the first of them
+	count  int // how many were read
+	looked bool
 
 	broken  map[int]bool // by index in Document.Rules: it could not be read
 	ignored []bool       // by Document.Ignore: it accepted something
+}
+
+// written is a rule by its index in the document; one that is not at hand is empty.
+func (f *findings) written(i int) *Rule {
+	f.looked = true
+	if i -= f.first; i < 0 || i >= len(f.rules) {
+		return &Rule{}
+	}
+	return &f.rules[i]
+}
+
+// all are the rules of the document; none if they are not at hand.
+func (f *findings) all() []Rule {
+	f.looked = true
+	if len(f.rules) < f.count {
+		return nil
+	}
+	return f.rules
 }
 
 // rule reports a problem with one rule of the document.
 func (f *findings) rule(severity Severity, i int, code, field, value, want string) {
 	p := Problem{Severity: severity, Code: code, Rule: i, Field: field, Value: value, Want: want}
 	if !f.problems.full(code) {
-		p.Where = fmt.Sprintf("rules[%d] (%s)", i, describe(&f.doc.Rules[i]))
+		p.Where = fmt.Sprintf("rules[%d] (%s)", i, describe(f.written(i)))
 	}
-	f.found(p, f.doc.Rules[i].Endpoint)
+	f.found(p, f.written(i).Endpoint)
 }
 
 // found reports a problem of the document, about an endpoint if it is about one.
@@ -39,7 +64,7 @@ func (f *findings) accepted(p *Problem, endpoint string) string {
 	}
 	var project, tier string
 	if p.Rule >= 0 {
-		project, tier = f.doc.Rules[p.Rule].Project, f.doc.Rules[p.Rule].Tier
+		project, tier = f.written(p.Rule).Project, f.written(p.Rule).Tier
 	}
 	matches := func(want, is string) bool { return want == "" || want == is }
 	reason := ""

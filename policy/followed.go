@@ -106,7 +106,7 @@ func (c *review) lowers(r *row) bool {
 // checkFloor reports a rule for all callers of an endpoint that at its lowest lets through too little to judge the API
 // by: then rates return to what rules say although it may be as slow as it was.
 func (c *review) checkFloor(i int, id RuleID, f *Followed) {
-	r, rule := &c.set.rows[id], &c.doc.Rules[i]
+	r, rule := &c.set.rows[id], c.written(i)
 	subject, what := r.subject.Counts()
 	cost := c.set.Cost(f.Endpoint)
 	if what == CountsRequests {

@@ -442,7 +442,7 @@ func (c *review) checkPathAlone(i int, id RuleID) {
 		c.isGuarded(r, SubjectPrincipal, SubjectIP, SubjectSite, SubjectPrincipalIP, SubjectProject) {
 		return
 	}
-	c.rule(Warning, i, "path_alone", "subject", text(c.doc.Rules[i].Only),
+	c.rule(Warning, i, "path_alone", "subject", text(c.written(i).Only),
 		"beside it a rule by principal, ip or site that gives less; else one caller can spend what everybody has "+
 			"for a value, and has a new budget for each value that it makes up")
 }

@@ -132,12 +132,11 @@ func (c *review) checkNames() {
 			Value: text(named(name)),
 			Want:  "a name; this looks like " + looks + ", and names are shown"}
 		if rule >= 0 {
-			p.Where = fmt.Sprintf("rules[%d] (%s)", rule, describe(&c.doc.Rules[rule]))
+			p.Where = fmt.Sprintf("rules[%d] (%s)", rule, describe(c.written(rule)))
 		}
 		c.found(p, endpoint)
 	}
-	for i := range c.doc.Rules {
-		r := &c.doc.Rules[i]
+	for i, r := range c.all() {
 		report(i, r.Endpoint, "", "project", r.Project, projects)
 		report(i, r.Endpoint, "", "tier", r.Tier, tiers)
 		report(i, r.Endpoint, "", "name", r.Name, titles)

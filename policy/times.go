@@ -21,26 +21,29 @@ type Times struct {
 // It says so of the first and counts the others.
 func (c *review) checkTimes() {
 	t := c.o.Times
-	told := func(severity Severity, code, field, value, want string, is func(r *Rule) bool) {
-		c.ofAll(severity, code, field, value, want, func(r *Rule) bool {
-			return r.Mode == Enforce && r.Subject.ManyCallers() && !underWay(r) && r.Limit > 0 && is(r)
+	told := func(severity Severity, code, field, value, want string, is func(r *row) bool) {
+		c.ofAll(severity, code, field, value, want, func(r *row) bool {
+			return r.writtenMode() == Enforce && r.subject.ManyCallers() && !r.underWay() && is(r)
 		})
 	}
 	if t.SameMoment {
 		told(Note, "same_moment", "retry_after", text("truth"),
 			`"spaced", because callers who share this bucket are told the same moment, and all come then`,
-			func(*Rule) bool { return true })
+			func(*row) bool { return true })
 	}
 	if t.UpTo > 0 {
 		told(Note, "far_times", "limit", "less than a token in "+duration(t.UpTo),
 			fmt.Sprintf("a token in %s at least, or callers who come at random: no caller is given a time further "+
 				"ahead, and the others are told the same moment", duration(t.UpTo)),
-			func(r *Rule) bool { return r.Per > t.UpTo && r.Per/time.Duration(r.Limit) > t.UpTo })
+			func(r *row) bool {
+				l := c.set.limits[r.limit]
+				return l.Per > t.UpTo && l.Per/time.Duration(l.Tokens) > t.UpTo
+			})
 	}
 	if t.Reserves {
 		told(Warning, "not_kept", "scope", "",
 			`"lease", or retry_after "spaced": tokens are kept by the gateway that reserved them, and others admit their callers meanwhile`,
-			func(r *Rule) bool { return c.o.Shared && (r.Scope == Strict || r.Scope == Sync) })
+			func(r *row) bool { return c.o.Shared && (r.scope == Strict || r.scope == Sync) })
 	}
 }
 

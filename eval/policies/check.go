@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -53,6 +55,13 @@ func (p plan) newGateway(o policy.CacheOptions) (_ *gateway, err error) {
 		}
 	}()
 	o.Compile.Endpoints = endpoints
+	copies, err := os.MkdirTemp("", "policies-")
+	if err != nil {
+		return nil, err
+	}
+	closed := g.close
+	g.close = func() error { return errors.Join(closed(), os.RemoveAll(copies)) }
+	o.LastGood = filepath.Join(copies, "last-good.json")
 	if g.rules, err = policy.NewCache(o); err != nil {
 		return nil, err
 	}

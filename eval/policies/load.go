@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -73,21 +75,39 @@ func (p plan) measureLoad() (l Load, err error) {
 		return l, err
 	}
 	defer s.Close()
+	copies, err := os.MkdirTemp("", "policies-")
+	if err != nil {
+		return l, err
+	}
+	defer os.RemoveAll(copies) //nolint:errcheck // a folder for what is temporary
 	source := &timed{Store: s}
 	rules, err := policy.NewCache(policy.CacheOptions{Source: source,
-		Compile: policy.CompileOptions{Endpoints: endpoints}})
+		LastGood: filepath.Join(copies, "last-good.json"),
+		Compile:  policy.CompileOptions{Endpoints: endpoints}})
 	if err != nil {
 		return l, err
 	}
 	load := func(how func(context.Context) error) (time.Duration, error) {
-		if err := how(ctx); err != nil {
-			return 0, err
+		before, done := rules.Set(), make(chan error, 1)
+		go func() { done <- how(ctx) }()
+		for rules.Set() == before { // they are in force before the last good copy is written
+			select {
+			case err := <-done:
+				if err == nil && rules.Set() == before {
+					err = errors.New("the rules did not change")
+				}
+				if err != nil {
+					return 0, err
+				}
+				done <- nil
+			case <-time.After(100 * time.Microsecond):
+			}
 		}
 		all := time.Since(source.began)
 		if n := rules.Set().Len(); n != p.at.Rules {
 			return 0, fmt.Errorf("%d rules are in force", n)
 		}
-		return all, nil
+		return all, <-done
 	}
 	before := heap()
 	l.Idle = resident("VmRSS")

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -21,11 +22,7 @@ func (v *Value[D, T]) saveCopy(doc D) error {
 		return nil
 	}
 	return safely(func() error {
-		data, err := v.o.Encode(doc)
-		if err != nil {
-			return err
-		}
-		return writeFile(v.o.LastGood, data)
+		return writeFile(v.o.LastGood, func(w io.Writer) error { return v.o.Encode(doc, w) })
 	})
 }
 
@@ -106,23 +103,32 @@ const headerFormat = "headgate last good copy, crc32 %08x\n"
 
 // writeFile replaces a file as a whole: readers, and whoever comes after a
 // crash, see the old content or the new.
-func writeFile(path string, data []byte) (err error) {
+func writeFile(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
 	// Readable by the owner alone (os.CreateTemp makes it 0600): projects and limits are nobody else's business.
 	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
+	done := false
 	defer func() {
-		if err != nil {
+		if !done { // an error, or a panic of write
 			_ = temp.Close()
 			_ = os.Remove(temp.Name())
 		}
 	}()
-	if _, err := fmt.Fprintf(temp, headerFormat, crc32.ChecksumIEEE(data)); err != nil {
+	// The checksum is known last, and is as long as none.
+	if _, err := fmt.Fprintf(temp, headerFormat, 0); err != nil {
 		return err
 	}
-	if _, err := temp.Write(data); err != nil {
+	sum, buffered := crc32.NewIEEE(), bufio.NewWriterSize(temp, 64<<10)
+	if err := write(io.MultiWriter(buffered, sum)); err != nil {
+		return err
+	}
+	if err := buffered.Flush(); err != nil {
+		return err
+	}
+	if _, err := temp.WriteAt(fmt.Appendf(nil, headerFormat, sum.Sum32()), 0); err != nil {
 		return err
 	}
 	if err := temp.Sync(); err != nil {
@@ -134,6 +140,7 @@ func writeFile(path string, data []byte) (err error) {
 	if err := os.Rename(temp.Name(), path); err != nil {
 		return err
 	}
+	done = true
 	return syncDir(dir)
 }
 

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
@@ -87,7 +88,7 @@ type Options[D, T any] struct {
 	// LastGood is the file that keeps the last good document; none if empty.
 	// Encode and Decode are needed with it.
 	LastGood string
-	Encode   func(D) ([]byte, error)
+	Encode   func(D, io.Writer) error
 	Decode   func([]byte) (D, error)
 
 	Log *slog.Logger     // default discards

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"strings"
@@ -72,7 +73,7 @@ func options(s live.Source[string]) live.Options[string, string] {
 			return &doc, nil
 		},
 		Empty:  func(doc string) bool { return doc == "" },
-		Encode: func(doc string) ([]byte, error) { return []byte(doc), nil },
+		Encode: func(doc string, w io.Writer) error { _, err := io.WriteString(w, doc); return err },
 		Decode: func(data []byte) (string, error) { return string(data), nil },
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -128,7 +129,9 @@ func startAdminTokens(ctx context.Context, from *policyDatabase, c config.Config
 	value, err := live.New(live.Options[[]database.AdminTokenRecord, tokenTable]{
 		Name: "admin tokens", Source: adminTokenSource{from}, Interval: tokensLook, Log: log, Spread: true,
 		LastGood: besideCopy(c.LastGood, ".admin.json"),
-		Encode:   func(records []database.AdminTokenRecord) ([]byte, error) { return json.Marshal(records) },
+		Encode: func(records []database.AdminTokenRecord, w io.Writer) error {
+			return json.NewEncoder(w).Encode(records)
+		},
 		Decode: func(data []byte) (records []database.AdminTokenRecord, err error) {
 			err = json.Unmarshal(data, &records)
 			return records, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"sync/atomic"
@@ -112,7 +113,9 @@ func LastGoodKeys(c config.Config, now time.Time) (path string, active int, err 
 	return path, ring.Active(now), err
 }
 
-func encodeKeys(records []identity.KeyRecord) ([]byte, error) { return json.Marshal(records) }
+func encodeKeys(records []identity.KeyRecord, w io.Writer) error {
+	return json.NewEncoder(w).Encode(records)
+}
 
 func decodeKeys(data []byte) (records []identity.KeyRecord, err error) {
 	err = json.Unmarshal(data, &records)

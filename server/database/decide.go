@@ -34,7 +34,7 @@ func (s *Store) Approve(ctx context.Context, id string, g record.Grant) (r recor
 		if r, err = s.openIn(ctx, tx, id, "", now); err != nil {
 			return err
 		}
-		doc, err := s.readDocument(ctx, tx, nil)
+		doc, err := s.readDocument(ctx, tx)
 		if err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ func (s *Store) at(ctx context.Context, tx *tx, version int64) (policy.Document,
 	if err != nil {
 		return policy.Document{}, err
 	}
-	doc, err := s.readDocument(ctx, tx, nil)
+	doc, err := s.readDocument(ctx, tx)
 	var bad []image
 	if isProblem(err) { // of today, which need not keep anybody from the past
 		doc, bad, err = s.readSound(ctx, tx)

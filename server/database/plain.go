@@ -11,32 +11,33 @@ import (
 	"github.com/headgate-io/headgate/policy"
 )
 
-// allRules reads all policies in the order of their rows. It tells the draft of
-// doc, which may be nil, of rules as they come.
-func (s *Store) allRules(ctx context.Context, tx *tx, doc policy.Document, draft *policy.Draft) ([]policy.Rule, error) {
+// allRules reads all policies in the order of their rows, and says how many. It tells
+// the draft of doc, which may be nil, of rules as they come, and returns those that
+// this left.
+func (s *Store) allRules(ctx context.Context, tx *tx, doc policy.Document, draft *policy.Draft) (
+	left []policy.Rule, n int, err error) {
 	var about int64
 	if err := tx.QueryRowContext(ctx, tx.dialect.about).Scan(&about); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	about = max(0, min(about, mostAbout))
 	r := newRow(s.db.name(), "policies", tx)
 	wide, err := s.wideRules(ctx, tx, r)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	p := plain{
-		store: s, row: r, wide: wide, rules: make([]policy.Rule, 0, about), projects: newRecent(int(about)),
-		doc: doc, draft: draft,
+		store: s, row: r, wide: wide, about: int(about), projects: newRecent(int(about)), doc: doc, draft: draft,
 	}
 	r.texts = newRecent(int(about))
 	switch done, err := p.readFast(ctx, tx); {
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case done:
-		return p.rules, r.err()
+		return p.rules, p.n, r.err()
 	}
 	err = p.read(ctx, tx)
-	return p.rules, errors.Join(err, r.err())
+	return p.rules, p.n, errors.Join(err, r.err())
 }
 
 // mostAbout bounds the room that is made for rules before they are read.
@@ -70,8 +71,10 @@ type numbered struct {
 type plain struct {
 	store *Store
 	row   *row
+	about int           // as many rules
 	wide  []numbered    // the rules that have more
-	rules []policy.Rule // that were read
+	rules []policy.Rule // that were read and that the draft left
+	n     int           // how many were read
 
 	projects recent
 
@@ -81,15 +84,14 @@ type plain struct {
 
 // begin forgets what was read.
 func (p *plain) begin() {
-	p.draft.Begin(p.doc, cap(p.rules)) // from here on nobody else looks at rules
-	p.rules = p.rules[:0]
+	p.rules, p.n = p.draft.Begin(p.doc, p.about), 0
 }
 
 // add takes the next rule. Those before it are final.
 func (p *plain) add(rule policy.Rule) {
 	p.rules = append(p.rules, rule)
-	if len(p.rules)%lookUp == 0 {
-		p.draft.Read(p.rules)
+	if p.n++; p.n%lookUp == 0 {
+		p.rules = p.draft.Read(p.rules)
 	}
 }
 
@@ -197,7 +199,7 @@ func (p *plain) takeRules(ctx context.Context, tx *tx) (done bool, err error) {
 // readWire reads rows as they lie in PostgreSQL's table, and puts them in order.
 func (p *plain) readWire(ctx context.Context, tx *tx) (done bool, err error) {
 	p.begin()
-	ids, sound, ordered := make([]int64, 0, cap(p.rules)), true, true
+	ids, sound, ordered := make([]int64, 0, p.about), true, true
 	can, err := tx.eachWire(ctx, "SELECT "+plainColumns+" FROM policies", func(w wire) {
 		ordered = ordered && (len(ids) == 0 || ids[len(ids)-1] < w.id)
 		ids = append(ids, w.id)
@@ -215,8 +217,9 @@ func (p *plain) readWire(ctx context.Context, tx *tx) (done bool, err error) {
 		return false, err
 	}
 	if !ordered {
-		p.draft.Reorder(p.rules)
-		arrange(p.rules, sortSpots(ids))
+		if p.rules = p.draft.Reorder(p.rules); len(p.rules) == len(ids) {
+			arrange(p.rules, sortSpots(ids))
+		}
 	}
 	return true, nil
 }

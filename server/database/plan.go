@@ -54,7 +54,7 @@ func (p *plan) setTier(project, before, tier string) {
 
 // planAll compares an edit with all that is there.
 func (s *Store) planAll(ctx context.Context, tx *tx, e record.Edit) (plan, error) {
-	before, err := s.readDocument(ctx, tx, nil)
+	before, err := s.readDocument(ctx, tx)
 	if isProblem(err) && e.Replace {
 		return s.planAnew(ctx, tx, e)
 	}

@@ -15,21 +15,28 @@ import (
 	"github.com/headgate-io/headgate/server/record"
 )
 
-// readDocument reads all policies and projects. Everything that is wrong with
-// their values is reported at once. The draft, which may be nil, is told of rules
-// as they come.
-func (s *Store) readDocument(ctx context.Context, tx *tx, draft *policy.Draft) (policy.Document, error) {
+// readDocument reads all policies and projects.
+func (s *Store) readDocument(ctx context.Context, tx *tx) (policy.Document, error) {
+	doc, _, err := s.readInto(ctx, tx, nil)
+	return doc, err
+}
+
+// readInto reads all policies and projects. Everything that is wrong with their
+// values is reported at once. The draft, which may be nil, is told of rules as they
+// come; of so many the Document has those that it left.
+func (s *Store) readInto(ctx context.Context, tx *tx, draft *policy.Draft) (
+	doc policy.Document, rules int, err error) {
 	tiers, errProjects := s.queryProjects(ctx, tx)
 	if errProjects != nil && !isProblem(errProjects) {
-		return policy.Document{}, errProjects
+		return policy.Document{}, 0, errProjects
 	}
-	doc, err := policy.Document{Projects: tiers, Source: s.Path()}, error(nil)
-	doc.Rules, err = s.allRules(ctx, tx, doc, draft)
+	doc = policy.Document{Projects: tiers, Source: s.Path()}
+	doc.Rules, rules, err = s.allRules(ctx, tx, doc, draft)
 	if err := errors.Join(err, errProjects); err != nil {
-		return policy.Document{}, err
+		return policy.Document{}, 0, err
 	}
 	doc.Number, err = s.versionOf(ctx, tx)
-	return doc, err
+	return doc, rules, err
 }
 
 // Almost all rules have the default in every column but three. The width of

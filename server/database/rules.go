@@ -87,7 +87,7 @@ func (s *Store) List(ctx context.Context) (rules []policy.Rule, err error) {
 		return doc.Rules, err
 	}
 	err = s.read(ctx, func(tx *tx) (err error) {
-		rules, err = s.allRules(ctx, tx, policy.Document{}, nil)
+		rules, _, err = s.allRules(ctx, tx, policy.Document{}, nil)
 		return err
 	})
 	return rules, err
@@ -145,7 +145,7 @@ func (s *Store) Export(ctx context.Context) (doc policy.Document, err error) {
 		return doc, err
 	}
 	err = s.read(ctx, func(tx *tx) (err error) {
-		doc, err = s.readDocument(ctx, tx, nil)
+		doc, err = s.readDocument(ctx, tx)
 		return err
 	})
 	return doc, err

@@ -133,8 +133,9 @@ func (s *Store) LoadInto(ctx context.Context, d *policy.Draft) (doc policy.Docum
 	}
 	s.numberSoon(ctx)
 	version, err = s.db.load(ctx, func(tx *tx) (err error) {
-		doc, err = s.readDocument(ctx, tx, d)
-		if err == nil && len(doc.Rules) == 0 {
+		var rules int
+		doc, rules, err = s.readInto(ctx, tx, d)
+		if err == nil && rules == 0 {
 			doc.Cleared, err = s.clearedBy(ctx, tx)
 		}
 		return err

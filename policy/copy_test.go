@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// The last good copy is what encoding/json makes of the rules, whether it is
+// written from memory or rules went through a file in pieces; and a file that was
+// used for another document before is none the worse.
+func TestCopyIsJSON(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20261127, 1))
+	s := &spool{copy: filepath.Join(t.TempDir(), "copy")}
+	texts := []string{"", "a", "acme", "GET /a]},/{id}", `"\`, "<&>", "ü", "\x7f", "\xff", "\u2028", "tab\t"}
+	pick := func() string { return texts[rng.IntN(len(texts))] }
+	for _, n := range []int{0, 1, 2, 10, 100, 5000} {
+		doc := Document{Source: pick(), Number: rng.Int64N(3), Projects: map[string]string{"acme": "gold"},
+			Rules: make([]Rule, n)}
+		for i := range doc.Rules {
+			r := Rule{Endpoint: pick(), Project: pick(), Limit: rng.Int64N(1000), Per: time.Duration(rng.IntN(3)) * time.Minute}
+			if v := reflect.ValueOf(&r).Elem(); rng.IntN(2) == 0 { // one field more, each in its turn
+				switch f := v.Field(rng.IntN(v.NumField())); f.Kind() {
+				case reflect.String:
+					f.SetString("401")
+				case reflect.Int64, reflect.Int:
+					f.SetInt(1 + rng.Int64N(1000))
+				case reflect.Uint8:
+					f.SetUint(1)
+				case reflect.Struct:
+					f.Set(reflect.ValueOf(time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC)))
+				default:
+					t.Fatalf("a field is a %v, want a case for it here", f.Kind())
+				}
+			}
+			doc.Rules[i] = r
+		}
+		whole := savedDocument{Format: savedFormat, Rules: make([]savedRule, n),
+			savedRest: savedRest{doc.Source, doc.Number, doc.Projects}}
+		for i, r := range doc.Rules {
+			whole.Rules[i] = savedRule(r)
+		}
+		want, err := json.Marshal(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var once, pieces bytes.Buffer
+		if err := encodeCopy(doc, &once); err != nil || once.String() != string(want) {
+			t.Errorf("%d rules: encodeCopy = %v, and not what encoding/json makes\n%.500s\n%.500s", n, err, &once, want)
+		}
+		s.begin()
+		s.add(doc.Rules[:n/2]) // of a load that failed
+		s.begin()
+		for rest := doc.Rules; len(rest) > 0; {
+			next := 1 + rng.IntN(len(rest))
+			s.add(rest[:next])
+			rest = rest[next:]
+		}
+		if err := s.encodeCopy(doc, &pieces); err != nil || pieces.String() != string(want) {
+			t.Errorf("%d rules in pieces: %v, and not what encoding/json makes", n, err)
+		}
+	}
+}
+
+// The last good copy reads as the document that was written.
+func TestCopyReadsAsWritten(t *testing.T) {
+	doc := Document{Source: "test", Number: 7, Projects: map[string]string{"acme": "gold"}}
+	for i := range 1000 {
+		doc.Rules = append(doc.Rules, Rule{Endpoint: fmt.Sprintf("GET /a]},/%d", i), Limit: int64(i + 1),
+			Per: time.Duration(i%3) * time.Second, Subject: Subject(i % subjects)})
+	}
+	var data bytes.Buffer
+	if err := encodeCopy(doc, &data); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeCopy(data.Bytes()); err != nil || !reflect.DeepEqual(got, doc) {
+		t.Errorf("the copy reads as %d rules, %v, want what was written", len(got.Rules), err)
+	}
+}
+
+// A folder in which nothing can be written costs the copy alone, and says so.
+func TestCopyThatCannotBeSpooled(t *testing.T) {
+	s := &spool{copy: filepath.Join(t.TempDir(), "no such folder", "copy")}
+	s.begin()
+	s.add([]Rule{{Endpoint: Default, Limit: 1}})
+	if err := s.encodeCopy(Document{}, io.Discard); !os.IsNotExist(err) {
+		t.Errorf("encodeCopy = %v, want that there is no such folder", err)
+	}
+}
