@@ -30,10 +30,18 @@ type measured struct {
 	Kind  string
 	DSN   string
 	Rules int
+	Full  bool // no rule is plain: they have more fields than most of a large table do
 	Poll  bool // it is looked at for changes, though it would tell
 }
 
-func (d measured) String() string { return fmt.Sprintf("%s with %d rules", d.Kind, d.Rules) }
+func (d measured) String() string { return fmt.Sprintf("%s with %s", d.Kind, d.what()) }
+
+func (d measured) what() string {
+	if d.Full {
+		return count(d.Rules) + " full rules"
+	}
+	return count(d.Rules) + " rules"
+}
 
 func (d measured) open() (*database.Store, error) {
 	return database.New(ctx, database.Options{DSN: d.DSN, NoNotify: d.Poll})
@@ -65,10 +73,16 @@ func (p plan) makeDatabases(stderr io.Writer) (made []measured, stop func(), err
 		return nil, nil, err
 	}
 	kinds := []string{sqlite, postgreSQL, mariaDB}
+	var wanted []measured
 	for _, n := range p.sizes() {
+		wanted = append(wanted, measured{Rules: n})
+	}
+	for _, d := range append(wanted, measured{Rules: p.served(), Full: true}) {
 		some := make([]measured, len(kinds))
 		err := together(len(kinds), func(i int) (err error) {
-			d := measured{Kind: kinds[i], Rules: n, DSN: "sqlite:" + filepath.Join(dir, fmt.Sprint(n, ".db"))}
+			d := d
+			d.Kind = kinds[i]
+			d.DSN = "sqlite:" + filepath.Join(dir, fmt.Sprint(d.Rules, d.Full, ".db"))
 			switch d.Kind {
 			case postgreSQL:
 				_, d.DSN, err = postgres.Database(ctx)
@@ -99,7 +113,29 @@ func (d measured) fill() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Import(ctx, record.Author{Actor: "eval"}, rules(d.Rules), true), s.Close())
+	doc := rules(d.Rules)
+	if d.Full {
+		fill(doc.Rules)
+	}
+	return errors.Join(s.Import(ctx, record.Author{Actor: "eval"}, doc, true), s.Close())
+}
+
+// fill gives all rules what the rules of a service that somebody runs have: some of them differ from their neighbours
+// in it.
+func fill(rules []policy.Rule) {
+	for i := range rules {
+		r := &rules[i]
+		r.Per, r.Burst = time.Minute, 2*r.Limit
+		switch i % 10 {
+		case 3:
+			r.Mode = policy.Shadow
+		case 6:
+			r.Name = fmt.Sprint("plan ", i%7)
+		case 9:
+			r.Per, r.Algorithm = time.Hour, policy.SlidingWindow
+			r.Burst = 0
+		}
+	}
 }
 
 // endpoints is how many templates the rules are for.

@@ -26,8 +26,8 @@ func TestEverythingIsMeasured(t *testing.T) {
 	if found.rounds != 1 { // for two there is no time
 		t.Errorf("%d rounds, want one", found.rounds)
 	}
-	if len(found.loads) != 3 || len(found.checks) != 2 || len(found.changes) != 4 || len(found.lookUps) != 1 {
-		t.Errorf("found %+v, want three databases' loads, two's checks, four ways to learn of changes and a look-up",
+	if len(found.loads) != 6 || len(found.checks) != 2 || len(found.changes) != 4 || len(found.lookUps) != 1 {
+		t.Errorf("found %+v, want six databases' loads, two's checks, four ways to learn of changes and a look-up",
 			found)
 	}
 	for d, loads := range found.loads {
@@ -53,7 +53,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 		}
 	}
 	text := p.page(found, time.Now())
-	for _, row := range []string{"| SQLite | 1,000 |", "| MariaDB | 1,000 |", "| PostgreSQL | NOTIFY |",
+	for _, row := range []string{"| SQLite | 1,000 |", "| MariaDB | 1,000 full |", "| PostgreSQL | NOTIFY |",
 		"| PostgreSQL | looking |", "| any, at random |", "| no rule: one read at random of as much memory |",
 		"Goal: in force after at most 1,500 ms", "Goal: P99 of at most 50 ms", "| SQLite | reloading |",
 		"| SQLite | beside |", "| PostgreSQL | reloading by beside |"} {

@@ -60,6 +60,12 @@ func ordered[T any](of map[measured]T) []measured {
 		if a.Rules != b.Rules {
 			return a.Rules - b.Rules
 		}
+		if a.Full != b.Full {
+			if b.Full {
+				return -1
+			}
+			return 1
+		}
 		if a.Kind != b.Kind {
 			return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
 		}
@@ -77,7 +83,8 @@ func loadTable(p plan, found *findings) page.Table {
 	for _, d := range ordered(found.loads) {
 		cell := func(of func(Load) float64) string { return spread(found.loads[d], of) }
 		t = append(t, []string{
-			d.Kind, count(d.Rules), cell(func(l Load) float64 { return l.Read }), cell(Load.Rest),
+			d.Kind, strings.TrimSuffix(d.what(), " rules"),
+			cell(func(l Load) float64 { return l.Read }), cell(Load.Rest),
 			cell(func(l Load) float64 { return l.Force }), cell(func(l Load) float64 { return l.Processor }),
 			cell(func(l Load) float64 { return l.Again }),
 			cell(func(l Load) float64 { return l.Idle }), cell(func(l Load) float64 { return l.Peak }),

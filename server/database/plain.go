@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ func (s *Store) allRules(ctx context.Context, tx *tx, doc policy.Document, draft
 	}
 	about = max(0, min(about, mostAbout))
 	r := newRow(s.db.name(), "policies", tx)
-	wide, err := s.wideRules(ctx, tx, r)
+	wide, all, err := s.wideRules(ctx, tx, r, max(fewWide, int(about)/mostlyPlain))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -30,6 +31,10 @@ func (s *Store) allRules(ctx context.Context, tx *tx, doc policy.Document, draft
 		store: s, row: r, wide: wide, about: int(about), projects: newRecent(int(about)), doc: doc, draft: draft,
 	}
 	r.texts = newRecent(int(about))
+	if !all {
+		err = p.readWide(ctx, tx)
+		return p.rules, p.n, errors.Join(err, r.err())
+	}
 	switch done, err := p.readFast(ctx, tx); {
 	case err != nil:
 		return nil, 0, err
@@ -43,23 +48,37 @@ func (s *Store) allRules(ctx context.Context, tx *tx, doc policy.Document, draft
 // mostAbout bounds the room that is made for rules before they are read.
 const mostAbout = 1 << 22
 
-// wideRules reads the policies that are not plain, in the order of their rows.
-func (s *Store) wideRules(ctx context.Context, tx *tx, r *row) (wide []numbered, err error) {
+// fewWide is how many policies that are not plain are read one by one, and
+// mostlyPlain of how many one of them is, in larger tables: a row that is looked up
+// takes as long as eight read narrow, or as two read in full width.
+const (
+	fewWide     = 1 << 10
+	mostlyPlain = 16
+)
+
+// wideRules reads the policies that are not plain, in the order of their rows. It
+// reports false if there are more than so many.
+func (s *Store) wideRules(ctx context.Context, tx *tx, r *row, most int) (wide []numbered, all bool, err error) {
 	restore, err := tx.preferIndexes(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() {
 		if err == nil {
 			err = restore()
 		}
 	}()
-	err = s.scanRules(ctx, tx, r, ruleColumns, "WHERE NOT ("+isPlain+")", nil, func(id int64) {
+	clauses := fmt.Sprintf("WHERE NOT (%s) LIMIT %d", isPlain, most+1)
+	err = s.scanRules(ctx, tx, r, ruleColumns, clauses, nil, func(id int64) {
 		wide = append(wide, numbered{id, r.rule()})
 	})
+	if err != nil || len(wide) > most {
+		r.problems, r.remedies, r.more = nil, nil, 0 // they will be found again
+		return nil, false, err
+	}
 	// Sorted here: to have them in order, SQLite would rather read every row.
 	slices.SortFunc(wide, func(a, b numbered) int { return cmp.Compare(a.id, b.id) })
-	return wide, err
+	return wide, true, nil
 }
 
 type numbered struct {
@@ -67,7 +86,7 @@ type numbered struct {
 	rule policy.Rule
 }
 
-// plain reads the table three columns wide, into rules.
+// plain reads the table into rules: three columns wide, unless too many have more.
 type plain struct {
 	store *Store
 	row   *row
@@ -143,6 +162,27 @@ func (p *plain) read(ctx context.Context, tx *tx) error {
 		}
 		p.add(rule)
 	})
+}
+
+// readWide reads the rows in order and full width, and reports what is wrong in
+// them.
+func (p *plain) readWide(ctx context.Context, tx *tx) error {
+	p.begin()
+	if !tx.dialect.take {
+		return p.store.scanRules(ctx, tx, p.row, ruleColumns, "ORDER BY rowid", nil,
+			func(int64) { p.add(p.row.rule()) })
+	}
+	err := tx.take(ctx, ruleColumns, func(values []driver.Value) {
+		for i, v := range values {
+			p.row.values[i] = v
+		}
+		p.row.begin(values[0])
+		p.row.label = values[1]
+		p.add(p.row.rule())
+	})
+	clear(p.row.values[:]) // they are SQLite's, and gone
+	p.row.label = nil
+	return err
 }
 
 // readFast reads the rows as the database gives them fastest. It reports false

@@ -3,6 +3,7 @@ package database_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -49,6 +50,9 @@ func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
 				"UPDATE policies SET rps_limit = rps_limit + 1 WHERE rowid % 7 = 3",
 				"DELETE FROM policies WHERE rowid % 5 = 1",
 				"UPDATE policies SET burst = 77 WHERE rowid % 11 = 2",
+				// most of them are not plain, and say one thing or another
+				"UPDATE policies SET per_seconds = 60, mode = CASE WHEN rowid % 4 = 1 THEN 'shadow' ELSE mode END",
+				"UPDATE policies SET subject = 'ip', refusal = '503' WHERE rowid % 3 = 1",
 				"DELETE FROM policies WHERE rowid > 200",
 				"DELETE FROM policies",
 			} {
@@ -66,6 +70,48 @@ func TestLoadReadsWhatTheSlowWayReads(t *testing.T) {
 						t.Fatalf("after %q, the %s Load = %d rules, want the %d of the slow way%s", change, name,
 							len(doc.Rules), len(want), firstDifference(doc.Rules, want))
 					}
+				}
+			}
+		})
+	}
+}
+
+// The rules of a table so large that a cache does not keep them are in force as the
+// slow way reads them, and so they are in the last good copy.
+func TestLargeTableInForce(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			d := kind.make(t)
+			s := d.open(t)
+			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(20_000)}, true))
+			last := filepath.Join(t.TempDir(), "last-good.json")
+			options := compiled(t)
+			options.Now = time.Time{}
+			c, err := policy.NewCache(policy.CacheOptions{Source: s, Compile: options, LastGood: last})
+			must(t, err)
+			for _, change := range []string{
+				"",
+				"UPDATE policies SET rps_limit = rps_limit + 1 WHERE rowid % 7 = 3",
+				"UPDATE policies SET burst = 5000 WHERE rowid % 3 = 1", // some are below the cost of no endpoint
+				"UPDATE policies SET subject = 'identifier' WHERE rowid = 12",
+				"UPDATE policies SET subject = 'principal', burst = NULL",
+			} {
+				if change != "" {
+					run(t, d.shell(t), change)
+				}
+				must(t, c.Reload(t.Context()))
+				rules, err := s.ReadSlowly(t.Context())
+				must(t, err)
+				want, problems := policy.Compile(policy.Document{Rules: rules}, compiled(t))
+				if want == nil || c.Set().Version() != want.Version() || c.Set().Len() != want.Len() {
+					t.Fatalf("after %q, %d rules are in force, want the %d of the slow way, with %v", change,
+						c.Set().Len(), len(rules), problems)
+				}
+				if kept, err := policy.LastGood(last); err != nil ||
+					kept.Fingerprint() != (policy.Document{Rules: rules}).Fingerprint() {
+					t.Fatalf("after %q, the last good copy has %d rules, %v, want the %d of the slow way", change,
+						len(kept.Rules), err, len(rules))
 				}
 			}
 		})
@@ -116,17 +162,23 @@ func TestLoadReportsWhatTheSlowWayReports(t *testing.T) {
 			s := d.open(t)
 			must(t, s.Import(t.Context(), tester, policy.Document{Rules: manyRules(10_500)}, true))
 			shell := d.shell(t)
-			unchecked(t, d, shell, "rps_limit")
+			unchecked(t, d, shell, "rps_limit", "mode")
 			if d.kind == "SQLite" {
 				run(t, shell, "UPDATE policies SET endpoint = x'00ff' WHERE rowid = 10000",
 					"UPDATE policies SET project_id = x'00ff' WHERE rowid = 3")
 			}
 			run(t, shell, "UPDATE policies SET rps_limit = -7 WHERE rowid IN (5, 7000, 10499)")
-			_, want := s.ReadSlowly(t.Context())
-			for name, s := range map[string]*database.Store{"first": d.open(t), "later": s} {
-				_, _, err := s.LoadInto(t.Context(), policy.NewDraft(compiled(t)))
-				if err == nil || want == nil || err.Error() != want.Error() {
-					t.Errorf("the %s Load = %v\nwant %v", name, err, want)
+			for _, change := range []string{"", "UPDATE policies SET burst = 9 WHERE rowid % 5 > 0",
+				"UPDATE policies SET mode = 'sing' WHERE rowid IN (7, 8, 9000)"} {
+				if change != "" {
+					run(t, shell, change)
+				}
+				_, want := s.ReadSlowly(t.Context())
+				for name, s := range map[string]*database.Store{"first": d.open(t), "later": s} {
+					_, _, err := s.LoadInto(t.Context(), policy.NewDraft(compiled(t)))
+					if err == nil || want == nil || err.Error() != want.Error() {
+						t.Errorf("after %q, the %s Load = %v\nwant %v", change, name, err, want)
+					}
 				}
 			}
 		})

@@ -94,6 +94,37 @@ func (r *row) rule() policy.Rule {
 	if r.values[4] != nil {
 		rule.Per = time.Duration(r.whole(4, "per_seconds", math.MaxInt64/int64(time.Second))) * time.Second
 	}
+	r.say(&rule)
+	if !rule.Mode.Limits() {
+		rule.Limit = 0 // the column has to hold something
+	}
+	if at := r.wholeOrNull(12, "expires_at", math.MaxInt64); at != 0 {
+		rule.Expires = time.Unix(at, 0).UTC()
+	}
+	return rule
+}
+
+// worded are the columns of ruleColumns whose words mean something, and spoken is
+// what they meant in a row. Most rows say the same as the one before.
+var worded = [...]int{6, 7, 8, 10, 11, 15, 16, 17, 18}
+
+type spoken struct {
+	texts [len(worded)]string
+	nulls [len(worded)]bool
+	rule  policy.Rule // has what they say
+	known bool
+}
+
+// say fills in what those columns say.
+func (r *row) say(rule *policy.Rule) {
+	if r.repeats() {
+		said := &r.spoken.rule
+		rule.Subject, rule.Only, rule.Algorithm, rule.Mode = said.Subject, said.Only, said.Algorithm, said.Mode
+		rule.Scope, rule.OnStoreLoss, rule.CountWhen = said.Scope, said.OnStoreLoss, said.CountWhen
+		rule.Penalty, rule.Refusal, rule.Priority = said.Penalty, said.Refusal, said.Priority
+		return
+	}
+	before := len(r.problems) + r.more
 	var whom policy.Whom
 	r.enum(6, "subject", &whom)
 	rule.Subject, rule.Only = whom.Subject, whom.Only
@@ -103,19 +134,41 @@ func (r *row) rule() policy.Rule {
 	r.enum(7, "algorithm", &rule.Algorithm)
 	rule.Algorithm = whom.Algorithm(rule.Algorithm)
 	r.enum(8, "mode", &rule.Mode)
-	if !rule.Mode.Limits() {
-		rule.Limit = 0 // the column has to hold something
-	}
 	r.enum(10, "scope", &rule.Scope)
 	r.enum(11, "on_store_loss", &rule.OnStoreLoss)
 	r.enum(15, "count_when", &rule.CountWhen)
 	r.enum(16, "penalty", &rule.Penalty)
 	r.enum(17, "refusal", &rule.Refusal)
 	r.enum(18, "priority", &rule.Priority)
-	if at := r.wholeOrNull(12, "expires_at", math.MaxInt64); at != 0 {
-		rule.Expires = time.Unix(at, 0).UTC()
+	if r.spoken.known = len(r.problems)+r.more == before; !r.spoken.known {
+		return // there may be other things than texts, and they are to be told again
 	}
-	return rule
+	r.spoken.rule = *rule
+	for i, column := range worded {
+		r.spoken.texts[i], r.spoken.nulls[i] = r.text(column, ""), r.values[column] == nil
+	}
+}
+
+// repeats reports whether the row says what the one before said.
+func (r *row) repeats() bool {
+	if !r.spoken.known {
+		return false
+	}
+	for i, column := range worded {
+		same := false
+		switch v := r.values[column].(type) {
+		case nil:
+			same = r.spoken.nulls[i]
+		case string:
+			same = !r.spoken.nulls[i] && v == r.spoken.texts[i]
+		case []byte:
+			same = !r.spoken.nulls[i] && r.bytes && string(v) == r.spoken.texts[i]
+		}
+		if !same {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Store) queryProjects(ctx context.Context, tx *tx) (map[string]string, error) {
@@ -155,6 +208,7 @@ type row struct {
 	values [maxColumns]any
 	cells  [maxColumns]any // pointers to values
 	texts  recent          // few texts stand in many rows
+	spoken spoken          // by the row before
 
 	problems []error
 	remedies []string // one for each of the problems
