@@ -171,13 +171,10 @@ func NewCache(o CacheOptions) (*Cache, error) {
 		Log: o.Log, Now: o.Now,
 		LastGood: o.LastGood,
 		Encode:   func(d drafted, w io.Writer) error { return d.encodeCopy(w) },
-		Decode: func(data []byte) (drafted, error) {
-			doc, err := decodeCopy(data)
-			return drafted{Document: doc, count: len(doc.Rules)}, err
-		},
-		Empty:   func(d drafted) bool { return d.count == 0 },
-		Emptied: func(d drafted, current *Set) error { return o.emptied(d.Document, current) },
-		Aged:    c.noteAge,
+		Decode:   source.decode,
+		Empty:    func(d drafted) bool { return d.count == 0 },
+		Emptied:  func(d drafted, current *Set) error { return o.emptied(d.Document, current) },
+		Aged:     c.noteAge,
 		Confirmed: func(ctx context.Context, version string, set *Set) error {
 			return set.askNumber(ctx, o.Source, version)
 		},

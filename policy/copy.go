@@ -17,13 +17,14 @@ import (
 // savedDocument is the last good copy: a format of our own, for the same
 // version of this package. People's files are policy/file's.
 type savedDocument struct {
-	Format int         `json:"format"`
-	Rules  []savedRule `json:"rules"`
-	savedRest
+	savedHead
+	Rules []savedRule `json:"rules"` // the last field: there may be a million
 }
 
-// savedRest is what is known of a document when its rules are.
-type savedRest struct {
+// savedHead is all of a document but its rules, which may be many.
+type savedHead struct {
+	Format   int               `json:"format"`
+	Count    int               `json:"count,omitempty"` // of rules; older copies have none
 	Source   string            `json:"source"`
 	Number   int64             `json:"number,omitempty"`
 	Projects map[string]string `json:"projects"`
@@ -57,11 +58,28 @@ type savedRule struct {
 
 // encodeCopy writes the last good copy.
 func encodeCopy(d Document, w io.Writer) error {
-	var rules rulesEncoder
-	if err := rules.encode(d.Rules, w); err != nil {
+	return encodeAround(d, len(d.Rules), w, func() error {
+		var rules rulesEncoder
+		return rules.encode(d.Rules, w)
+	})
+}
+
+// encodeAround writes the last good copy but for its rules, which rules writes.
+func encodeAround(d Document, count int, w io.Writer, rules func() error) error {
+	head, err := json.Marshal(savedHead{
+		Format: savedFormat, Count: count, Source: d.Source, Number: d.Number, Projects: d.Projects,
+	})
+	if err != nil {
 		return err
 	}
-	return endCopy(d, w)
+	if _, err := w.Write(append(head[:len(head)-1], `,"rules":[`...)); err != nil {
+		return err
+	}
+	if err := rules(); err != nil {
+		return err
+	}
+	_, err = w.Write([]byte("]}"))
+	return err
 }
 
 // encodeCopy writes the last good copy.
@@ -72,36 +90,18 @@ func (d *drafted) encodeCopy(w io.Writer) error {
 	return encodeCopy(d.Document, w)
 }
 
-// beginCopy is how the last good copy begins, and endCopy writes what follows its rules.
-var beginCopy = fmt.Sprintf(`{"format":%d,"rules":[`, savedFormat)
-
-func endCopy(d Document, w io.Writer) error {
-	rest, err := json.Marshal(savedRest{Source: d.Source, Number: d.Number, Projects: d.Projects})
-	if err != nil {
-		return err
-	}
-	rest[0] = ',' // for its brace
-	_, err = w.Write(append([]byte("]"), rest...))
-	return err
-}
-
 // rulesEncoder writes rules as they stand in the last good copy, that is, as
 // encoding/json would.
 type rulesEncoder struct {
-	began bool
+	count int
 	out   []byte // is used again and again
 }
 
 // encode writes the rules that come next.
 func (e *rulesEncoder) encode(rules []Rule, w io.Writer) error {
 	e.out = e.out[:0]
-	if !e.began {
-		e.out, e.began = append(e.out, beginCopy...), true
-	} else if len(rules) > 0 {
-		e.out = append(e.out, ',')
-	}
 	for i := range rules {
-		if i > 0 {
+		if e.count++; e.count > 1 {
 			e.out = append(e.out, ',')
 		}
 		if err := e.rule(&rules[i]); err != nil {
@@ -170,7 +170,7 @@ func (s *spool) begin() {
 	if s == nil {
 		return
 	}
-	s.rules.began, s.err = false, nil
+	s.rules.count, s.err = 0, nil
 	if s.file == nil {
 		if s.file, s.err = unnamed(s.copy); s.err != nil {
 			return
@@ -202,17 +202,14 @@ func (s *spool) add(rules []Rule) {
 // encodeCopy writes the last good copy of the document whose rules it holds, and
 // holds none any more.
 func (s *spool) encodeCopy(d Document, w io.Writer) error {
-	if s.add(nil); s.err == nil { // there may be no rules
+	if s.err == nil {
 		s.err = s.w.Flush()
 	}
 	if s.err == nil {
 		_, s.err = s.file.Seek(0, io.SeekStart)
 	}
 	if s.err == nil {
-		_, s.err = io.Copy(w, s.file)
-	}
-	if s.err == nil {
-		s.err = endCopy(d, w)
+		s.err = encodeAround(d, s.rules.count, w, func() error { _, err := io.Copy(w, s.file); return err })
 	}
 	err := s.err
 	s.begin()
@@ -220,24 +217,64 @@ func (s *spool) encodeCopy(d Document, w io.Writer) error {
 }
 
 // LastGood reads the last good copy of a Cache.
-func LastGood(path string) (Document, error) { return live.ReadCopy(path, decodeCopy) }
-
-func decodeCopy(data []byte) (Document, error) {
-	var saved savedDocument
-	if err := json.Unmarshal(data, &saved); err != nil {
-		return Document{}, err
-	}
-	if saved.Format != savedFormat {
-		return Document{}, fmt.Errorf("format is %d, want %d", saved.Format, savedFormat)
-	}
-	d := Document{
-		Source:   saved.Source,
-		Number:   saved.Number,
-		Projects: saved.Projects,
-		Rules:    make([]Rule, len(saved.Rules)),
-	}
-	for i, r := range saved.Rules {
-		d.Rules[i] = Rule(r)
-	}
-	return d, nil
+func LastGood(path string) (Document, error) {
+	return live.ReadCopy(path, func(r io.ReadSeeker) (Document, error) {
+		doc, _, err := decodeCopy(r, nil)
+		return doc, err
+	})
 }
+
+// decodeCopy reads the last good copy, which has so many rules. It tells the draft,
+// which may be nil, of them as they come, and the Document has those that it left.
+func decodeCopy(r io.Reader, draft *Draft) (doc Document, rules int, err error) {
+	from, head := json.NewDecoder(r), savedHead{}
+	fields := map[string]any{"format": &head.Format, "count": &head.Count, "source": &head.Source,
+		"number": &head.Number, "projects": &head.Projects}
+	if _, err := from.Token(); err != nil {
+		return Document{}, 0, err
+	}
+	for from.More() {
+		name, err := from.Token()
+		if err != nil {
+			return Document{}, 0, err
+		}
+		if field, ok := fields[fmt.Sprint(name)]; ok {
+			if err := from.Decode(field); err != nil {
+				return Document{}, 0, err
+			}
+			continue
+		}
+		if name != "rules" || head.Format != savedFormat {
+			break
+		}
+		doc = Document{Source: head.Source, Number: head.Number, Projects: head.Projects}
+		doc.Rules, rules, err = decodeRules(from, draft.Begin(doc, max(0, min(head.Count, mostCounted))), draft)
+		return doc, rules, err
+	}
+	return Document{}, 0, fmt.Errorf("format is %d, want %d, with the rules at the end", head.Format, savedFormat)
+}
+
+// decodeRules reads the rules of a copy after others.
+func decodeRules(from *json.Decoder, left []Rule, draft *Draft) (_ []Rule, n int, err error) {
+	if _, err := from.Token(); err != nil {
+		return nil, 0, err
+	}
+	for from.More() {
+		var saved savedRule
+		if err := from.Decode(&saved); err != nil {
+			return nil, 0, err
+		}
+		left = append(left, Rule(saved))
+		if n++; n%decodedAtOnce == 0 {
+			left = draft.Read(left)
+		}
+	}
+	_, err = from.Token()
+	return left, n, err
+}
+
+// mostCounted bounds the room that is made for rules before they are read.
+const mostCounted = 1 << 22
+
+// decodedAtOnce is how many rules are read before they are checked.
+const decodedAtOnce = 1 << 10

@@ -43,8 +43,7 @@ func TestCopyIsJSON(t *testing.T) {
 			}
 			doc.Rules[i] = r
 		}
-		whole := savedDocument{Format: savedFormat, Rules: make([]savedRule, n),
-			savedRest: savedRest{doc.Source, doc.Number, doc.Projects}}
+		whole := savedDocument{savedHead{savedFormat, n, doc.Source, doc.Number, doc.Projects}, make([]savedRule, n)}
 		for i, r := range doc.Rules {
 			whole.Rules[i] = savedRule(r)
 		}
@@ -81,7 +80,7 @@ func TestCopyReadsAsWritten(t *testing.T) {
 	if err := encodeCopy(doc, &data); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeCopy(data.Bytes()); err != nil || !reflect.DeepEqual(got, doc) {
+	if got, _, err := decodeCopy(&data, nil); err != nil || !reflect.DeepEqual(got, doc) {
 		t.Errorf("the copy reads as %d rules, %v, want what was written", len(got.Rules), err)
 	}
 }

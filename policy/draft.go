@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"io"
 	"math"
 )
 
@@ -222,24 +223,45 @@ type draftSource struct {
 	keep bool // all are: those of the last document were looked at once more
 }
 
-func (s *draftSource) Load(ctx context.Context) (drafted, string, error) {
+func (s *draftSource) Load(ctx context.Context) (loaded drafted, version string, err error) {
 	streamer, ok := s.Source.(Streamer)
 	if !ok {
 		doc, version, err := s.Source.Load(ctx)
 		return drafted{Document: doc, count: len(doc.Rules)}, version, err
 	}
+	loaded, err = s.compile(s.spool, func(d *Draft) (doc Document, err error) {
+		doc, version, err = streamer.LoadInto(ctx, d)
+		return doc, err
+	})
+	return loaded, version, err
+}
+
+// decode loads the last good copy.
+func (s *draftSource) decode(from io.ReadSeeker) (drafted, error) {
+	return s.compile(nil, func(d *Draft) (Document, error) {
+		if _, err := from.Seek(0, io.SeekStart); err != nil {
+			return Document{}, err
+		}
+		doc, _, err := decodeCopy(from, d)
+		return doc, err
+	})
+}
+
+// compile has a document loaded into a Draft, and a second time if the first one
+// did not keep rules that are needed. A document without any is left alone.
+func (s *draftSource) compile(spool *spool, load func(*Draft) (Document, error)) (drafted, error) {
 	for {
 		previous, kept := s.inForce(), s.kept
 		if s.keep {
 			kept = math.MaxInt
 		}
 		d := newDraft(s.options(previous), kept)
-		d.Alone, d.spool = previous != nil, s.spool
-		doc, version, err := streamer.LoadInto(ctx, d)
+		d.Alone, d.spool = previous != nil, spool
+		doc, err := load(d)
 		loaded := drafted{Document: doc, count: d.gone + len(doc.Rules)}
 		if err != nil || loaded.count == 0 {
 			<-d.idle // nobody uses the spool any more
-			return loaded, version, err
+			return loaded, err
 		}
 		loaded.set, loaded.problems, s.keep = d.compile(doc, s.options(previous))
 		if loaded.set == nil && len(loaded.problems) == 0 {
@@ -247,8 +269,8 @@ func (s *draftSource) Load(ctx context.Context) (drafted, string, error) {
 		}
 		loaded.compiled = true
 		if d.forgets {
-			loaded.spool = s.spool
+			loaded.spool = spool
 		}
-		return loaded, version, nil
+		return loaded, nil
 	}
 }

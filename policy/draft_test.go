@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -284,7 +285,7 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	texts := []string{"GET /a", "GET /b/{id}", "POST /a"}
-	same, refused, copied, dir := 0, 0, 0, t.TempDir()
+	same, refused, copied, started, dir := 0, 0, 0, 0, t.TempDir()
 	for range race.Fewer(200) {
 		now := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 		o := policy.CacheOptions{Now: func() time.Time { return now }, Compile: policy.CompileOptions{
@@ -292,13 +293,14 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 		streamed, whole := &streamer{}, &script{}
 		var caches [2]*policy.Cache
 		var copies [2]string
+		copying := rng.IntN(3) == 0
 		for i, source := range []policy.Source{streamed, whole} {
 			o.Source, o.LastGood = source, ""
 			made := policy.NewCache
 			if i == 0 && rng.IntN(4) > 0 {
 				made = policy.NewForgetfulCache
 			}
-			if rng.IntN(4) == 0 {
+			if copying {
 				o.LastGood = filepath.Join(dir, fmt.Sprint(i))
 				_ = os.Remove(o.LastGood)
 			}
@@ -325,6 +327,13 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 				reload = func(c *policy.Cache, ctx context.Context) error { return c.Recompile(ctx, next) }
 			}
 			errs := [2]error{reload(caches[0], t.Context()), reload(caches[1], t.Context())}
+			if copying {
+				for i, err := range errs {
+					if err != nil {
+						errs[i] = errors.New(strings.ReplaceAll(err.Error(), copies[i], "copy"))
+					}
+				}
+			}
 			if fmt.Sprint(errs[0]) != fmt.Sprint(errs[1]) {
 				t.Fatalf("Reload = %v, want %v", errs[0], errs[1])
 			}
@@ -350,10 +359,21 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 			}
 			now = now.Add(time.Duration(rng.Int64N(int64(time.Hour))))
 		}
+		if set := caches[0].Set(); copying && set != nil {
+			o.Source, o.LastGood = &script{err: errors.New("away")}, copies[0]
+			c, err := policy.NewForgetfulCache(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(t.Context()); err != nil || !c.Status().FromDisk || c.Set().Number() != set.Number() {
+				t.Fatalf("Start from the copy = %v, %+v, want number %d", err, c.Status(), set.Number())
+			}
+			started++
+		}
 	}
 	t.Logf("%d documents came into force, %d were copied and %d were refused", same, copied, refused)
-	if copied == 0 {
-		t.Error("no last good copy was read")
+	if copied == 0 || started == 0 {
+		t.Errorf("%d last good copies were read and %d started from, want some", copied, started)
 	}
 	if same < race.Fewer(40) || refused < race.Fewer(24) {
 		t.Errorf("%d documents came into force and %d were refused, want more", same, refused)

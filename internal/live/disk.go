@@ -2,7 +2,6 @@ package live
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -27,10 +26,15 @@ func (v *Value[D, T]) saveCopy(doc D) error {
 }
 
 // ReadCopy reads the document that a Value keeps in a file.
-func ReadCopy[D any](path string, decode func([]byte) (D, error)) (doc D, err error) {
-	data, err := readFile(path)
+func ReadCopy[D any](path string, decode func(io.ReadSeeker) (D, error)) (doc D, err error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return doc, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	data, err := checked(f)
+	if err != nil {
+		return doc, fmt.Errorf("%s %w", path, err)
 	}
 	if doc, err = decode(data); err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
@@ -155,26 +159,33 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// checked is the document in a file of which the checksum matches. The error says
+// what the file is else.
+func checked(f *os.File) (*io.SectionReader, error) {
+	header := fmt.Appendf(nil, headerFormat, 0)
+	length := int64(len(header))
+	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
-	all, err := io.ReadAll(io.LimitReader(f, maxCopy+1))
-	if err != nil {
-		return nil, err
+	if info.Size() > maxCopy {
+		return nil, fmt.Errorf("is larger than %d bytes", int64(maxCopy))
 	}
-	if int64(len(all)) > maxCopy {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, int64(maxCopy))
-	}
-	header, data, ok := bytes.Cut(all, []byte("\n"))
 	var sum uint32
-	if _, err := fmt.Sscanf(string(header)+"\n", headerFormat, &sum); !ok || err != nil {
-		return nil, fmt.Errorf("%s is no last good copy", path)
+	n, err := f.ReadAt(header, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	if sum != crc32.ChecksumIEEE(data) {
-		return nil, errors.New(path + " is damaged: its checksum does not match")
+	if _, err := fmt.Sscanf(string(header[:n]), headerFormat, &sum); err != nil {
+		return nil, errors.New("is no last good copy")
 	}
-	return data, nil
+	data, is := io.NewSectionReader(f, length, info.Size()-length), crc32.NewIEEE()
+	if _, err := io.Copy(is, data); err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	if is.Sum32() != sum {
+		return nil, errors.New("is damaged: its checksum does not match")
+	}
+	_, err = data.Seek(0, io.SeekStart)
+	return data, err
 }

@@ -89,7 +89,7 @@ type Options[D, T any] struct {
 	// Encode and Decode are needed with it.
 	LastGood string
 	Encode   func(D, io.Writer) error
-	Decode   func([]byte) (D, error)
+	Decode   func(io.ReadSeeker) (D, error)
 
 	Log *slog.Logger     // default discards
 	Now func() time.Time // default time.Now

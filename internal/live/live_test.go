@@ -74,7 +74,7 @@ func options(s live.Source[string]) live.Options[string, string] {
 		},
 		Empty:  func(doc string) bool { return doc == "" },
 		Encode: func(doc string, w io.Writer) error { _, err := io.WriteString(w, doc); return err },
-		Decode: func(data []byte) (string, error) { return string(data), nil },
+		Decode: func(from io.ReadSeeker) (string, error) { data, err := io.ReadAll(from); return string(data), err },
 	}
 }
 

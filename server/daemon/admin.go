@@ -132,8 +132,8 @@ func startAdminTokens(ctx context.Context, from *policyDatabase, c config.Config
 		Encode: func(records []database.AdminTokenRecord, w io.Writer) error {
 			return json.NewEncoder(w).Encode(records)
 		},
-		Decode: func(data []byte) (records []database.AdminTokenRecord, err error) {
-			err = json.Unmarshal(data, &records)
+		Decode: func(from io.ReadSeeker) (records []database.AdminTokenRecord, err error) {
+			err = json.NewDecoder(from).Decode(&records)
 			return records, err
 		},
 		Build: func(records []database.AdminTokenRecord, _ *tokenTable) (*tokenTable, error) {

@@ -117,8 +117,8 @@ func encodeKeys(records []identity.KeyRecord, w io.Writer) error {
 	return json.NewEncoder(w).Encode(records)
 }
 
-func decodeKeys(data []byte) (records []identity.KeyRecord, err error) {
-	err = json.Unmarshal(data, &records)
+func decodeKeys(from io.ReadSeeker) (records []identity.KeyRecord, err error) {
+	err = json.NewDecoder(from).Decode(&records)
 	return records, err
 }
 
