@@ -3,7 +3,6 @@ package policy
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -154,42 +153,42 @@ func isPlainJSON(s string) bool {
 }
 
 // spool holds the rules of a document as they stand in the last good copy, in a
-// file without a name: in memory they would take more than what is in force. It is
-// for one goroutine at a time.
+// file: in memory they would take more than what is in force. It is for one
+// goroutine at a time. A nil spool holds nothing.
 type spool struct {
 	copy string   // the file of the last good copy, which this one is beside
-	file *os.File // nil while there is none
+	file *os.File // nil while it holds none
 	w    *bufio.Writer
 
 	rules rulesEncoder
 	err   error // the first
 }
 
-// begin forgets what it holds. A nil spool holds nothing.
+// begin makes it hold no rules so far.
 func (s *spool) begin() {
 	if s == nil {
 		return
 	}
-	s.rules.count, s.err = 0, nil
-	if s.file == nil {
-		if s.file, s.err = unnamed(s.copy); s.err != nil {
-			return
-		}
+	s.drop()
+	// Readable by the owner alone, as the copy is.
+	s.file, s.err = os.CreateTemp(filepath.Dir(s.copy), "."+filepath.Base(s.copy)+".*")
+	if s.err == nil {
+		// So that it is gone with the process. Where an open file has to stay, drop removes it.
+		_ = os.Remove(s.file.Name())
 		s.w = bufio.NewWriterSize(s.file, 2*encodedAtOnce)
 	}
-	s.w.Reset(s.file)
-	_, err := s.file.Seek(0, io.SeekStart)
-	s.err = errors.Join(s.file.Truncate(0), err)
 }
 
-// unnamed opens a file beside another one, which is gone with the process.
-func unnamed(beside string) (*os.File, error) {
-	// Readable by the owner alone, as the copy is.
-	f, err := os.CreateTemp(filepath.Dir(beside), "."+filepath.Base(beside)+".*")
-	if err != nil {
-		return nil, err
+// drop gives back what it takes on the disk: a file that nobody sees, as large as the copy.
+func (s *spool) drop() {
+	if s == nil {
+		return
 	}
-	return f, os.Remove(f.Name())
+	if s.file != nil {
+		_ = s.file.Close()
+		_ = os.Remove(s.file.Name())
+	}
+	*s = spool{copy: s.copy}
 }
 
 // add takes the rules that come next.
@@ -202,18 +201,17 @@ func (s *spool) add(rules []Rule) {
 // encodeCopy writes the last good copy of the document whose rules it holds, and
 // holds none any more.
 func (s *spool) encodeCopy(d Document, w io.Writer) error {
+	defer s.drop()
 	if s.err == nil {
 		s.err = s.w.Flush()
 	}
 	if s.err == nil {
 		_, s.err = s.file.Seek(0, io.SeekStart)
 	}
-	if s.err == nil {
-		s.err = encodeAround(d, s.rules.count, w, func() error { _, err := io.Copy(w, s.file); return err })
+	if s.err != nil {
+		return s.err
 	}
-	err := s.err
-	s.begin()
-	return err
+	return encodeAround(d, s.rules.count, w, func() error { _, err := io.Copy(w, s.file); return err })
 }
 
 // LastGood reads the last good copy of a Cache.

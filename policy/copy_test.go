@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,5 +93,80 @@ func TestCopyThatCannotBeSpooled(t *testing.T) {
 	s.add([]Rule{{Endpoint: Default, Limit: 1}})
 	if err := s.encodeCopy(Document{}, io.Discard); !os.IsNotExist(err) {
 		t.Errorf("encodeCopy = %v, want that there is no such folder", err)
+	}
+}
+
+// What is wrong with the file that rules go to costs one copy, and not those after it.
+func TestSpoolBeginsAnew(t *testing.T) {
+	s := &spool{copy: filepath.Join(t.TempDir(), "copy")}
+	rules := []Rule{{Endpoint: Default, Limit: 1}}
+	s.begin()
+	if err := s.file.Close(); err != nil { // as good as gone
+		t.Fatal(err)
+	}
+	s.add(rules)
+	if err := s.encodeCopy(Document{}, io.Discard); err == nil {
+		t.Error("encodeCopy = nil, want that the file is closed")
+	}
+	var data bytes.Buffer
+	s.begin()
+	s.add(rules)
+	if err := s.encodeCopy(Document{}, &data); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := decodeCopy(&data, nil); err != nil || !reflect.DeepEqual(got.Rules, rules) {
+		t.Errorf("the copy has %v, %v, want %v", got.Rules, err, rules)
+	}
+}
+
+// drafting is a Streamer whose documents are a test's.
+type drafting struct {
+	rules []Rule
+	cut   error // after the rules
+}
+
+func (d *drafting) Version(context.Context) (string, error) { return "", nil }
+
+func (d *drafting) Load(ctx context.Context) (Document, string, error) { return d.LoadInto(ctx, nil) }
+
+func (d *drafting) LoadInto(_ context.Context, draft *Draft) (Document, string, error) {
+	left := draft.Begin(Document{}, len(d.rules))
+	for _, r := range d.rules {
+		left = draft.Read(append(left, r))
+	}
+	return Document{Rules: left}, "", d.cut
+}
+
+// The file of a spool, which nobody sees and which is as large as the copy, is there only while it is needed.
+func TestSpoolTakesDiskOnlyForACopy(t *testing.T) {
+	sound := []Rule{{Endpoint: Default, Limit: 1}, {Endpoint: UnknownEndpoint, Limit: 1}}
+	source := &drafting{}
+	s := &draftSource{Source: source, kept: 1, inForce: func() *Set { return nil },
+		options: func(*Set) CompileOptions { return CompileOptions{} },
+		spool:   &spool{copy: filepath.Join(t.TempDir(), "copy")}}
+	for _, step := range []struct {
+		what    string
+		rules   []Rule
+		cut     error
+		spooled bool
+	}{
+		{"a good one", sound, nil, true},
+		{"a cut one", sound, io.ErrUnexpectedEOF, false},
+		{"a good one", sound, nil, true},
+		{"a small one", sound[:1], nil, false},
+		{"a good one", sound, nil, true},
+		{"an empty one", nil, nil, false},
+		{"one that is refused", append(sound[:2:2], Rule{Endpoint: Default}), nil, false},
+		{"one of which rules are looked at", append(sound[:2:2], Rule{Endpoint: All, Project: "a",
+			Limit: 1}, Rule{Endpoint: All, Project: "a", Mode: Block}), nil, false},
+		{"a good one again, which is kept", sound, nil, false},
+		{"a good one", sound, nil, true},
+	} {
+		source.rules, source.cut = step.rules, step.cut
+		loaded, _, err := s.Load(t.Context())
+		if err != step.cut || loaded.spool != nil != step.spooled || s.spool.file != nil != step.spooled {
+			t.Errorf("%s: Load = %v, spooled %v and on the disk %v, want %v", step.what, err, loaded.spool != nil,
+				s.spool.file != nil, step.spooled)
+		}
 	}
 }

@@ -76,15 +76,15 @@ func (d *Draft) Begin(doc Document, about int) []Rule {
 		return make([]Rule, 0, about)
 	}
 	<-d.idle
+	defer func() { d.idle <- struct{}{} }()
 	d.compiler, d.reordered = newCompiler(doc, d.o, about), false
 	d.forgets, d.gone, d.spare = about > d.kept, 0, nil
-	room := about
+	d.spool.drop()
 	if d.forgets {
 		d.spool.begin()
-		room = 0 // it grows to what waits to be checked
+		about = 0 // it grows to what waits to be checked
 	}
-	d.idle <- struct{}{}
-	return make([]Rule, 0, room)
+	return make([]Rule, 0, about)
 }
 
 // Read takes all rules that have been read since those that it did not return. It
@@ -251,26 +251,35 @@ func (s *draftSource) decode(from io.ReadSeeker) (drafted, error) {
 // did not keep rules that are needed. A document without any is left alone.
 func (s *draftSource) compile(spool *spool, load func(*Draft) (Document, error)) (drafted, error) {
 	for {
-		previous, kept := s.inForce(), s.kept
-		if s.keep {
-			kept = math.MaxInt
-		}
-		d := newDraft(s.options(previous), kept)
-		d.Alone, d.spool = previous != nil, spool
-		doc, err := load(d)
-		loaded := drafted{Document: doc, count: d.gone + len(doc.Rules)}
-		if err != nil || loaded.count == 0 {
-			<-d.idle // nobody uses the spool any more
+		loaded, err := s.compileOnce(spool, load)
+		if err != nil || loaded.count == 0 || loaded.compiled {
 			return loaded, err
 		}
-		loaded.set, loaded.problems, s.keep = d.compile(doc, s.options(previous))
-		if loaded.set == nil && len(loaded.problems) == 0 {
-			continue
-		}
-		loaded.compiled = true
-		if d.forgets {
-			loaded.spool = spool
-		}
-		return loaded, nil
 	}
+}
+
+func (s *draftSource) compileOnce(spool *spool, load func(*Draft) (Document, error)) (loaded drafted, err error) {
+	previous, kept := s.inForce(), s.kept
+	if s.keep {
+		kept = math.MaxInt
+	}
+	d := newDraft(s.options(previous), kept)
+	d.Alone, d.spool = previous != nil, spool
+	defer func() { // a panic of the source's too
+		<-d.idle // nobody uses the spool any more, which the next load does
+		if loaded.spool == nil {
+			spool.drop()
+		}
+	}()
+	doc, err := load(d)
+	loaded = drafted{Document: doc, count: d.gone + len(doc.Rules)}
+	if err != nil || loaded.count == 0 {
+		return loaded, err
+	}
+	loaded.set, loaded.problems, s.keep = d.compile(doc, s.options(previous))
+	loaded.compiled = loaded.set != nil || len(loaded.problems) > 0
+	if d.forgets && loaded.set != nil {
+		loaded.spool = spool
+	}
+	return loaded, nil
 }

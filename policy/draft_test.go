@@ -10,7 +10,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
@@ -221,6 +223,7 @@ func checkSameRules(t *testing.T, got, want *policy.Set) {
 type streamer struct {
 	script
 	drafts []*policy.Draft
+	panics bool // when all rules are read
 }
 
 func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Document, string, error) {
@@ -231,6 +234,9 @@ func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Docume
 		if left = append(left, r); i%3 == 2 {
 			left = d.Read(left)
 		}
+	}
+	if s.panics {
+		panic("cut")
 	}
 	doc.Rules = left
 	return doc, version, err
@@ -397,3 +403,58 @@ func TestDraftPanicsWhereItIsCompiled(t *testing.T) {
 }
 
 func keepsNothing(rate.Shape) error { panic("keeps") }
+
+// A source that panics while rules of it are checked leaves nothing to the document after it.
+func TestNothingIsLeftOfALoadThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		wait := sync.OnceFunc(func() { <-goOn })
+		source, copyAt := &streamer{}, filepath.Join(t.TempDir(), "copy")
+		c, err := policy.NewForgetfulCache(policy.CacheOptions{Source: source, LastGood: copyAt,
+			Compile: policy.CompileOptions{Shared: true, Keeps: func(rate.Shape) error { wait(); return nil }}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := make([]policy.Rule, 3)
+		for i := range rules {
+			rules[i] = policy.Rule{Endpoint: policy.Default, Project: fmt.Sprint("a", i), Limit: 1,
+				Scope: policy.Strict}
+		}
+		source.set(7, rules...)
+		source.panics = true
+		ended := make(chan error, 1)
+		go func() { ended <- c.Reload(t.Context()) }()
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Error("Reload returned while rules were checked, want it to wait for that")
+		}
+		source.panics = false
+		close(goOn)
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "panic: cut") {
+			t.Errorf("Reload = %v, want the panic", err)
+		}
+		source.set(8)
+		if err := c.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := policy.LastGood(copyAt); err != nil || !reflect.DeepEqual(kept.Rules, source.doc.Rules) {
+			t.Errorf("the last good copy has %v, %v, want %v", kept.Rules, err, source.doc.Rules)
+		}
+	})
+}
+
+// Advice about rates that follow an API needs no rule that is gone, unless there is some.
+func TestFollowedRulesAreNotKept(t *testing.T) {
+	endpoints := table(t, "GET /a")
+	a := lookup(t, endpoints, "GET /a")
+	o := policy.CompileOptions{Endpoints: endpoints,
+		Followed: []policy.Followed{{Endpoint: a, Floor: 102, Judged: 5}}}
+	doc := policy.Document{Rules: []policy.Rule{{Endpoint: policy.Default, Limit: 5},
+		{Endpoint: policy.UnknownEndpoint, Limit: 2}, {Endpoint: "GET /a", Limit: 3},
+		{Endpoint: "GET /a", Limit: 300, Subject: policy.SubjectEndpoint}}}
+	d := policy.NewForgetfulDraft(o, "")
+	left := d.Read(append(d.Begin(policy.Document{}, len(doc.Rules)), doc.Rules...))
+	if set, problems, again := d.CompileOrLook(policy.Document{Rules: left}); set == nil || again {
+		t.Errorf("compiled %v with %v, to be loaded again %v, want that once is enough", set != nil, problems, again)
+	}
+}

@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
-	"time"
 
 	"github.com/headgate-io/headgate/endpoint"
 	"github.com/headgate-io/headgate/rate"
@@ -106,7 +104,7 @@ func (c *review) lowers(r *row) bool {
 // checkFloor reports a rule for all callers of an endpoint that at its lowest lets through too little to judge the API
 // by: then rates return to what rules say although it may be as slow as it was.
 func (c *review) checkFloor(i int, id RuleID, f *Followed) {
-	r, rule := &c.set.rows[id], c.written(i)
+	r := &c.set.rows[id]
 	subject, what := r.subject.Counts()
 	cost := c.set.Cost(f.Endpoint)
 	if what == CountsRequests {
@@ -115,9 +113,10 @@ func (c *review) checkFloor(i int, id RuleID, f *Followed) {
 	if subject != SubjectEndpoint || r.who != 0 || r.mode != Enforce || cost == 0 || c.problems.full("unjudged") {
 		return
 	}
-	perSecond := float64(rule.Limit) / cmp.Or(rule.Per, time.Second).Seconds() / float64(cost)
+	limit := c.set.limits[r.limit]
+	perSecond := float64(limit.Tokens) / limit.Per.Seconds() / float64(cost)
 	if least := perSecond * float64(f.Floor) / rate.Whole; least < f.Judged {
-		c.rule(Note, i, "unjudged", "limit", number(rule.Limit), fmt.Sprintf(
+		c.rule(Note, i, "unjudged", "limit", number(limit.Tokens), fmt.Sprintf(
 			"one that leaves %.3g answers a second at the floor of %s in adaptive, or a higher floor: fewer say "+
 				"nothing of the API, and %.3g are left", f.Judged, c.set.endpointText(uint32(f.Endpoint)), least))
 	}
