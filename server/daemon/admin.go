@@ -3,9 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -129,13 +127,7 @@ func startAdminTokens(ctx context.Context, from *policyDatabase, c config.Config
 	value, err := live.New(live.Options[[]database.AdminTokenRecord, tokenTable]{
 		Name: "admin tokens", Source: adminTokenSource{from}, Interval: tokensLook, Log: log, Spread: true,
 		LastGood: besideCopy(c.LastGood, ".admin.json"),
-		Encode: func(records []database.AdminTokenRecord, w io.Writer) error {
-			return json.NewEncoder(w).Encode(records)
-		},
-		Decode: func(from io.ReadSeeker) (records []database.AdminTokenRecord, err error) {
-			err = json.NewDecoder(from).Decode(&records)
-			return records, err
-		},
+		Encode:   live.EncodeEach[database.AdminTokenRecord], Decode: live.DecodeEach[database.AdminTokenRecord],
 		Build: func(records []database.AdminTokenRecord, _ *tokenTable) (*tokenTable, error) {
 			table := make(tokenTable, len(records))
 			for _, r := range records {

@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"sync/atomic"
@@ -55,7 +53,8 @@ func newKeyring(from *policyDatabase, c config.Config, log *slog.Logger) (k *key
 	k.value, err = live.New(live.Options[[]identity.KeyRecord, identity.Keyring]{
 		Name: "API keys", Source: keySource{from}, Interval: c.Refresh, Log: log,
 		Spread: true, Wake: from.wake[1],
-		LastGood: k.copy, Encode: encodeKeys, Decode: decodeKeys,
+		LastGood: k.copy,
+		Encode:   live.EncodeEach[identity.KeyRecord], Decode: live.DecodeEach[identity.KeyRecord],
 		Empty: func(records []identity.KeyRecord) bool { return len(records) == 0 },
 		Emptied: func(_ []identity.KeyRecord, current *identity.Keyring) error {
 			return k.emptied(current, time.Now())
@@ -105,21 +104,12 @@ func LastGoodKeys(c config.Config, now time.Time) (path string, active int, err 
 	if path == "" {
 		return "", 0, fs.ErrNotExist
 	}
-	records, err := live.ReadCopy(path, decodeKeys)
+	records, err := live.ReadCopy(path, live.DecodeEach[identity.KeyRecord])
 	ring := &identity.Keyring{}
 	if err == nil {
 		err = ring.Replace(records)
 	}
 	return path, ring.Active(now), err
-}
-
-func encodeKeys(records []identity.KeyRecord, w io.Writer) error {
-	return json.NewEncoder(w).Encode(records)
-}
-
-func decodeKeys(from io.ReadSeeker) (records []identity.KeyRecord, err error) {
-	err = json.NewDecoder(from).Decode(&records)
-	return records, err
 }
 
 func (k *keyring) Start(ctx context.Context) error { return k.value.Start(ctx) }
