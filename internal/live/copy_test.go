@@ -105,6 +105,44 @@ func TestCopyThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestCopyIsTriedAgain: once there is room, the copy is written within a minute, although nothing has changed, and
+// nothing is loaded for it more often.
+func TestCopyIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fixed("good", "1")
+		loads, load := 0, s.load
+		s.load = func(ctx context.Context) (string, string, error) { loads++; return load(ctx) }
+		o := options(s)
+		o.Interval = time.Second
+		folder := filepath.Join(t.TempDir(), "folder")
+		o.LastGood = filepath.Join(folder, "copy")
+		v := value(t, o)
+		if err := v.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run := func(d time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			v.Run(ctx)
+		}
+		run(150 * time.Second)
+		if loads != 3 || v.Status().CopyError == "" {
+			t.Errorf("%d loads in 2.5 minutes without a folder, %+v, want 3 and a CopyError", loads, v.Status())
+		}
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		run(61 * time.Second)
+		if data, err := os.ReadFile(o.LastGood); err != nil || !bytes.HasSuffix(data, []byte("\ngood")) {
+			t.Errorf("the copy is %q, %v, want the document", data, err)
+		}
+		run(5 * time.Minute)
+		if loads != 4 || v.Status().CopyError != "" {
+			t.Errorf("%d loads, %+v, want no more than 4 and no CopyError", loads, v.Status())
+		}
+	})
+}
+
 // TestStaleCountsTheLoad: what a slow source confirms is as old as the question.
 func TestStaleCountsTheLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -102,6 +102,23 @@ func (v *Value[D, T]) dateCopy(asked time.Time) {
 	}
 }
 
+// copyAgain is how long after a copy could not be written it is tried again.
+const copyAgain = time.Minute
+
+// copyIsDue reports whether it is time to load the document in force once more, for the copy on disk:
+// there may be room by now, and the document may not change for long.
+func (v *Value[D, T]) copyIsDue(asked time.Time) bool {
+	v.mu.Lock()
+	missing := v.status.CopyError != ""
+	v.mu.Unlock()
+	since := asked.Sub(v.copied)
+	if !missing || since >= 0 && since < copyAgain {
+		return false
+	}
+	v.copied = asked // also of a load that fails
+	return true
+}
+
 // The file is one line with a checksum, then the document.
 const headerFormat = "headgate last good copy, crc32 %08x\n"
 

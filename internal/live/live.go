@@ -124,6 +124,7 @@ type Value[D, T any] struct {
 	because string          // why
 	filled  bool            // the document in force is not empty
 	dated   time.Time       // when the copy on disk was last said to be confirmed
+	copied  time.Time       // when the document was last asked for of which there should be a copy
 	said    map[string]bool // errors logged since the last success
 }
 
@@ -328,6 +329,9 @@ func (v *Value[D, T]) look(ctx context.Context) error {
 		return nil
 	}
 	if version != "" && v.holds(version) {
+		if v.copyIsDue(asked) {
+			return v.load(ctx) // nobody has the document any more
+		}
 		v.succeeded(asked)
 		v.dateCopy(asked)
 		if v.o.Confirmed != nil {
@@ -372,7 +376,7 @@ func (v *Value[D, T]) fetch(ctx context.Context, force bool) error {
 	v.lastLoad.Store(int64(time.Since(began)))
 	v.succeeded(asked)
 	v.saved(v.saveCopy(doc))
-	v.dated = time.Time{}
+	v.dated, v.copied = time.Time{}, asked
 	v.dateCopy(asked)
 	return nil
 }
