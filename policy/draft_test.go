@@ -152,7 +152,13 @@ func scatteredDocument(rng *rand.Rand, texts []string, now time.Time) policy.Doc
 func spoil(rng *rand.Rand, doc *policy.Document) {
 	for range rng.IntN(3) * rng.IntN(2) * min(1, len(doc.Rules)) {
 		r := doc.Rules[rng.IntN(len(doc.Rules))]
-		switch rng.IntN(4) {
+		switch rng.IntN(6) {
+		case 4:
+			r = policy.Rule{Endpoint: r.Endpoint, Project: r.Project, Tier: r.Tier, Mode: policy.Block,
+				Expires: r.Expires}
+		case 5:
+			doc.Ignore = append(doc.Ignore, policy.Ignore{Code: "scattered", Endpoint: r.Endpoint, Reason: "a test"},
+				policy.Ignore{Code: "every_request", Project: r.Project, Reason: "another"})
 		case 0:
 			r.Limit = -1
 		case 1:
@@ -223,13 +229,16 @@ func checkSameRules(t *testing.T, got, want *policy.Set) {
 type streamer struct {
 	script
 	drafts []*policy.Draft
-	panics bool // when all rules are read
+	panics bool  // when all rules are read
+	cut    error // then
 }
 
 func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Document, string, error) {
 	s.drafts = append(s.drafts, d)
 	doc, version, err := s.Load(ctx)
-	left := d.Begin(policy.Document{Source: doc.Source, Projects: doc.Projects}, 1)
+	before := doc
+	before.Rules, before.Number = nil, 0
+	left := d.Begin(before, 1)
 	for i, r := range doc.Rules {
 		if left = append(left, r); i%3 == 2 {
 			left = d.Read(left)
@@ -237,6 +246,9 @@ func (s *streamer) LoadInto(ctx context.Context, d *policy.Draft) (policy.Docume
 	}
 	if s.panics {
 		panic("cut")
+	}
+	if s.cut != nil {
+		return policy.Document{}, "", s.cut
 	}
 	doc.Rules = left
 	return doc, version, err
@@ -322,6 +334,15 @@ func TestCacheOfAStreamerIsOneOfTheWhole(t *testing.T) {
 			doc.Source = "test"
 			for range rng.IntN(4) {
 				spoil(rng, &doc)
+			}
+			if rng.IntN(3) == 0 { // a load that comes to nothing, of a document that is another by the next one
+				streamed.doc = randomDocument(rng, texts, now)
+				spoil(rng, &streamed.doc)
+				streamed.panics, streamed.cut = rng.IntN(2) == 0, errors.New("cut")
+				if err := caches[0].Reload(t.Context()); err == nil {
+					t.Fatal("Reload of a source that fails = nil")
+				}
+				streamed.panics, streamed.cut = false, nil
 			}
 			for _, s := range []*script{&streamed.script, whole} {
 				s.doc, s.version = doc, s.version+1

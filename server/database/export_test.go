@@ -63,12 +63,16 @@ func (s *Store) ExplainWideRules(ctx context.Context) (plan string, err error) {
 	return plan, err
 }
 
-// ReadSlowly reads all rules in full width, row by row in order: the twin of
+// ReadSlowly reads all rules in full width, row by row in order, each as if it were the only one: the twin of
 // what Load does.
 func (s *Store) ReadSlowly(ctx context.Context) (rules []policy.Rule, err error) {
 	err = s.read(ctx, func(tx *tx) error {
-		rules, err = s.queryRules(ctx, tx, "")
-		return err
+		r := newRow(s.db.name(), "policies", tx)
+		err := s.scanRules(ctx, tx, r, ruleColumns, "ORDER BY rowid", nil, func(int64) {
+			r.spoken.known = false
+			rules = append(rules, r.rule())
+		})
+		return errors.Join(err, r.err())
 	})
 	return rules, err
 }
