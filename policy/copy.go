@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate-io/headgate/internal/live"
@@ -123,8 +124,7 @@ const encodedAtOnce = 32 << 10
 // rule appends a rule. Those that have no more than almost all have are not left
 // to encoding/json, which takes ten times as long and leaves garbage.
 func (e *rulesEncoder) rule(r *Rule) error {
-	if *r != (Rule{Endpoint: r.Endpoint, Project: r.Project, Limit: r.Limit, Per: r.Per}) ||
-		!isPlainJSON(r.Endpoint) || !isPlainJSON(r.Project) {
+	if !r.isPlain() || !isPlainJSON(r.Endpoint) || !isPlainJSON(r.Project) {
 		text, err := json.Marshal((*savedRule)(r))
 		e.out = append(e.out, text...)
 		return err
@@ -144,12 +144,25 @@ func (e *rulesEncoder) rule(r *Rule) error {
 // isPlainJSON reports whether a text stands in JSON as it is.
 func isPlainJSON(s string) bool {
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+		if !plainJSON[s[i]] {
 			return false
 		}
 	}
 	return true
+}
+
+var plainJSON = func() (plain [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		plain[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return plain
+}()
+
+// isPlain reports whether a rule has no more than an endpoint, a project and a limit.
+func (r *Rule) isPlain() bool {
+	return r.Tier == "" && r.Only == "" && r.Name == "" && r.CountWhen == "" && r.Penalty == "" &&
+		r.Refusal == "" && r.Priority == "" && r.Burst == 0 && r.EnforcePercent == 0 && r.Expires.IsZero() &&
+		r.Subject == 0 && r.Algorithm == 0 && r.Mode == 0 && r.Scope == 0 && r.OnStoreLoss == 0
 }
 
 // spool holds the rules of a document as they stand in the last good copy, in a
