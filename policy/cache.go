@@ -107,7 +107,7 @@ type CacheOptions struct {
 
 	// For tests.
 	clock *steady.Clock
-	kept  int // as many rules of a document are kept once they are checked
+	kept  int // of documents with fewer rules all are kept once they are checked; 0 is keptRules
 }
 
 // Cache keeps a Set fresh from a Source. A document that does not load, has an

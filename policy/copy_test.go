@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -86,6 +87,34 @@ func TestCopyReadsAsWritten(t *testing.T) {
 	}
 }
 
+// A copy of an older program does not say how many rules it has, and a database may be wrong about that: rules are
+// not kept once there are many, whatever was said before.
+func TestManyRulesAreNotKeptWhateverWasSaid(t *testing.T) {
+	text := `{"format":1,"source":"test","number":7,"projects":null,"rules":[{"e":"default","l":1},{"e":"UNKNOWN","l":1}`
+	const rules = 5000
+	for i := range rules - 2 {
+		text += fmt.Sprintf(`,{"e":"*","p":"p%d","l":%d}`, i, 1+i%7)
+	}
+	text += "]}"
+	want, _, err := decodeCopy(strings.NewReader(text), nil)
+	if err != nil || len(want.Rules) != rules {
+		t.Fatalf("the copy has %d rules, %v", len(want.Rules), err)
+	}
+	whole, _ := Compile(want, CompileOptions{})
+	for _, alone := range []bool{true, false} {
+		d := newDraft(CompileOptions{}, 2000)
+		d.Alone = alone
+		doc, n, err := decodeCopy(strings.NewReader(text), d)
+		if err != nil || n != rules || d.gone < 2000 || d.gone+len(doc.Rules) != rules {
+			t.Fatalf("alone %v: of %d rules %d are gone and %d left, %v", alone, n, d.gone, len(doc.Rules), err)
+		}
+		got, problems := d.Compile(doc)
+		if got == nil || got.Version() != whole.Version() || got.Number() != 7 || got.Len() != whole.Len() {
+			t.Errorf("alone %v: %v, and not the rules of the whole copy", alone, problems)
+		}
+	}
+}
+
 // A folder in which nothing can be written costs the copy alone, and says so.
 func TestCopyThatCannotBeSpooled(t *testing.T) {
 	s := &spool{copy: filepath.Join(t.TempDir(), "no such folder", "copy")}
@@ -141,7 +170,7 @@ func (d *drafting) LoadInto(_ context.Context, draft *Draft) (Document, string, 
 func TestSpoolTakesDiskOnlyForACopy(t *testing.T) {
 	sound := []Rule{{Endpoint: Default, Limit: 1}, {Endpoint: UnknownEndpoint, Limit: 1}}
 	source := &drafting{}
-	s := &draftSource{Source: source, kept: 1, inForce: func() *Set { return nil },
+	s := &draftSource{Source: source, kept: 2, inForce: func() *Set { return nil },
 		options: func(*Set) CompileOptions { return CompileOptions{} },
 		spool:   &spool{copy: filepath.Join(t.TempDir(), "copy")}}
 	for _, step := range []struct {

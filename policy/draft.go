@@ -38,7 +38,7 @@ type Draft struct {
 	Alone bool
 
 	o     CompileOptions
-	kept  int           // as many rules of a document are kept
+	kept  int           // of documents with fewer rules all are kept
 	spool *spool        // holds those that are not, for the last good copy; nil without one
 	idle  chan struct{} // holds a token, which whoever compiles has meanwhile
 
@@ -52,8 +52,9 @@ type Draft struct {
 	reordered bool
 }
 
-// keptRules is how many rules are kept although they are checked: they take a few
-// MiB, and what is wrong with them is told without a second load.
+// keptRules is how many rules are kept although they are checked, until there are
+// more: they take a few MiB, and what is wrong with them is told without a second
+// load.
 const keptRules = 1 << 14
 
 // backlog is how many rules that will not be kept wait to be checked at most.
@@ -78,13 +79,9 @@ func (d *Draft) Begin(doc Document, about int) []Rule {
 	<-d.idle
 	defer func() { d.idle <- struct{}{} }()
 	d.compiler, d.reordered = newCompiler(doc, d.o, about), false
-	d.forgets, d.gone, d.spare = about > d.kept, 0, nil
+	d.forgets, d.gone, d.spare = false, 0, nil
 	d.spool.drop()
-	if d.forgets {
-		d.spool.begin()
-		about = 0 // it grows to what waits to be checked
-	}
-	return make([]Rule, 0, about)
+	return make([]Rule, 0, max(0, min(about, d.kept)))
 }
 
 // Read takes all rules that have been read since those that it did not return. It
@@ -94,7 +91,7 @@ func (d *Draft) Read(rules []Rule) []Rule {
 	switch {
 	case d == nil:
 		return rules
-	case d.Alone || d.forgets && len(rules) >= backlog:
+	case d.Alone || d.forgets && len(rules) >= backlog || len(rules) >= d.kept:
 		<-d.idle
 	default:
 		select {
@@ -102,6 +99,10 @@ func (d *Draft) Read(rules []Rule) []Rule {
 		default: // the next call, or Compile, has these rules too
 			return rules
 		}
+	}
+	if !d.forgets && len(rules) >= d.kept {
+		d.forgets = true
+		d.spool.begin()
 	}
 	first, left := d.gone, rules
 	if d.forgets {
@@ -218,9 +219,9 @@ type draftSource struct {
 	inForce func() *Set
 	options func(previous *Set) CompileOptions
 	spool   *spool // nil without a last good copy
-	kept    int    // as many rules of a document are kept
+	kept    int    // of documents with fewer rules all are kept
 
-	keep bool // all are: those of the last document were looked at once more
+	keepAll bool // of any: those of the last document were looked at once more
 }
 
 func (s *draftSource) Load(ctx context.Context) (loaded drafted, version string, err error) {
@@ -260,7 +261,7 @@ func (s *draftSource) compile(spool *spool, load func(*Draft) (Document, error))
 
 func (s *draftSource) compileOnce(spool *spool, load func(*Draft) (Document, error)) (loaded drafted, err error) {
 	previous, kept := s.inForce(), s.kept
-	if s.keep {
+	if s.keepAll {
 		kept = math.MaxInt
 	}
 	d := newDraft(s.options(previous), kept)
@@ -276,7 +277,7 @@ func (s *draftSource) compileOnce(spool *spool, load func(*Draft) (Document, err
 	if err != nil || loaded.count == 0 {
 		return loaded, err
 	}
-	loaded.set, loaded.problems, s.keep = d.compile(doc, s.options(previous))
+	loaded.set, loaded.problems, s.keepAll = d.compile(doc, s.options(previous))
 	loaded.compiled = loaded.set != nil || len(loaded.problems) > 0
 	if d.forgets && loaded.set != nil {
 		loaded.spool = spool

@@ -180,7 +180,7 @@ func readDraft(rng *rand.Rand, d *policy.Draft, doc policy.Document, shuffled bo
 	if shuffled {
 		rng.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
 	}
-	left := d.Begin(before, rng.IntN(20))
+	left := d.Read(d.Begin(before, rng.IntN(20)))
 	for _, r := range rules {
 		if left = append(left, r); rng.IntN(5) == 0 {
 			left = d.Read(left)

@@ -49,7 +49,7 @@ func (c *ruleCheck) warnIdle(i int, r *Rule) {
 // WantUntimed says what limit a rule should have that was written with a time (ParseLimit); "" if one is right.
 // Requests under way are so many at once, and a time would be taken for how long their places are kept.
 func (r *Rule) WantUntimed() string {
-	if !underWay(r) {
+	if !r.Subject.underWay() {
 		return ""
 	}
 	return number(r.Limit) + ", because so many requests are under way at once for each " + r.Whose() +

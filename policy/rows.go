@@ -39,12 +39,6 @@ func (r *row) writtenMode() Mode {
 	return r.mode
 }
 
-// underWay reports whether a row limits how many requests are under way.
-func (r *row) underWay() bool {
-	_, what := r.subject.Counts()
-	return what == CountsUnderWay
-}
-
 // partly is the mode of a row that denies a share of its subjects, and is in
 // shadow for the others. It is a mode of its own so that rules without a share
 // cost nothing more.

@@ -11,11 +11,11 @@ func (c *review) checkScattered() {
 	}
 	c.ofAll(Warning, "scattered", "scope", text(Local.String()),
 		`"lease" or "strict", because each of k replicas admits the limit by itself`,
-		func(r *row) bool { return c.isScattered(r) && !r.underWay() })
+		func(r *row) bool { return c.isScattered(r) && !r.subject.underWay() })
 	if !c.o.OneByOne {
 		c.ofAll(Warning, "scattered", "scope", text(Local.String()),
 			`"strict" or "lease", because each of k replicas has as many under way as the limit says`,
-			func(r *row) bool { return c.isScattered(r) && r.underWay() })
+			func(r *row) bool { return c.isScattered(r) && r.subject.underWay() })
 	}
 }
 
@@ -62,14 +62,14 @@ func (c *review) ofAll(severity Severity, code, field, value, want string, is fu
 func (c *review) isScattered(r *row) bool {
 	subject, _ := r.subject.Counts()
 	guards := subject == SubjectIP || subject == SubjectSite || r.endpoint == rowUnknown
-	if r.scope != Local || guards || r.algorithm != TokenBucket && r.algorithm != LeakyBucket && !r.underWay() {
+	if r.scope != Local || guards || r.algorithm != TokenBucket && r.algorithm != LeakyBucket && !r.subject.underWay() {
 		return false
 	}
 	return c.set.live(r, c.wall)
 }
 
-// underWay reports whether r limits how many requests are under way.
-func underWay(r *Rule) bool {
-	_, what := r.Subject.Counts()
+// underWay reports whether rules of a subject limit how many requests are under way.
+func (s Subject) underWay() bool {
+	_, what := s.Counts()
 	return what == CountsUnderWay
 }

@@ -55,7 +55,7 @@ func ParseRule(text string) (Rule, error) {
 	}
 	if atOnce {
 		r.count(CountsUnderWay)
-	} else if r.Mode.Limits() && underWay(&r) {
+	} else if r.Mode.Limits() && r.Subject.underWay() {
 		errs = append(errs, fmt.Errorf("limit is %q, want \"%d at once by %s\", or a subject without in_flight: for "+
 			"a rate", fields[words], r.Limit, r.Whose()))
 	}

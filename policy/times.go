@@ -23,7 +23,7 @@ func (c *review) checkTimes() {
 	t := c.o.Times
 	told := func(severity Severity, code, field, value, want string, is func(r *row) bool) {
 		c.ofAll(severity, code, field, value, want, func(r *row) bool {
-			return r.writtenMode() == Enforce && r.subject.ManyCallers() && !r.underWay() && is(r)
+			return r.writtenMode() == Enforce && r.subject.ManyCallers() && !r.subject.underWay() && is(r)
 		})
 	}
 	if t.SameMoment {

@@ -69,7 +69,7 @@ func (s *Store) ReadSlowly(ctx context.Context) (rules []policy.Rule, err error)
 	err = s.read(ctx, func(tx *tx) error {
 		r := newRow(s.db.name(), "policies", tx)
 		err := s.scanRules(ctx, tx, r, ruleColumns, "ORDER BY rowid", nil, func(int64) {
-			r.spoken.known = false
+			r.parsed.known = false
 			rules = append(rules, r.rule())
 		})
 		return errors.Join(err, r.err())

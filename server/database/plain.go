@@ -50,7 +50,7 @@ const mostAbout = 1 << 22
 
 // fewWide is how many policies that are not plain are read one by one, and
 // mostlyPlain of how many one of them is, in larger tables: a row that is looked up
-// takes as long as eight read narrow, or as two read in full width.
+// takes as long as a dozen read narrow, or as four read in full width.
 const (
 	fewWide     = 1 << 10
 	mostlyPlain = 16

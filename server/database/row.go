@@ -94,7 +94,7 @@ func (r *row) rule() policy.Rule {
 	if r.values[4] != nil {
 		rule.Per = time.Duration(r.whole(4, "per_seconds", math.MaxInt64/int64(time.Second))) * time.Second
 	}
-	r.say(&rule)
+	r.parseEnums(&rule)
 	if !rule.Mode.Limits() {
 		rule.Limit = 0 // the column has to hold something
 	}
@@ -104,24 +104,24 @@ func (r *row) rule() policy.Rule {
 	return rule
 }
 
-// worded are the columns of ruleColumns whose words mean something, and spoken is
-// what they meant in a row. Most rows say the same as the one before.
-var worded = [...]int{6, 7, 8, 10, 11, 15, 16, 17, 18}
+// enumColumns are those of ruleColumns whose texts are parsed, and parsedEnums is
+// what they were in a row: most have the same as the one before.
+var enumColumns = [...]int{6, 7, 8, 10, 11, 15, 16, 17, 18}
 
-type spoken struct {
-	texts [len(worded)]string
-	nulls [len(worded)]bool
-	rule  policy.Rule // has what they say
+type parsedEnums struct {
+	texts [len(enumColumns)]string
+	nulls [len(enumColumns)]bool
+	rule  policy.Rule // has what they mean
 	known bool
 }
 
-// say fills in what those columns say.
-func (r *row) say(rule *policy.Rule) {
-	if r.repeats() {
-		said := &r.spoken.rule
-		rule.Subject, rule.Only, rule.Algorithm, rule.Mode = said.Subject, said.Only, said.Algorithm, said.Mode
-		rule.Scope, rule.OnStoreLoss, rule.CountWhen = said.Scope, said.OnStoreLoss, said.CountWhen
-		rule.Penalty, rule.Refusal, rule.Priority = said.Penalty, said.Refusal, said.Priority
+// parseEnums fills in what those columns mean.
+func (r *row) parseEnums(rule *policy.Rule) {
+	if r.repeatsEnums() {
+		same := &r.parsed.rule
+		rule.Subject, rule.Only, rule.Algorithm, rule.Mode = same.Subject, same.Only, same.Algorithm, same.Mode
+		rule.Scope, rule.OnStoreLoss, rule.CountWhen = same.Scope, same.OnStoreLoss, same.CountWhen
+		rule.Penalty, rule.Refusal, rule.Priority = same.Penalty, same.Refusal, same.Priority
 		return
 	}
 	before := len(r.problems) + r.more
@@ -140,29 +140,29 @@ func (r *row) say(rule *policy.Rule) {
 	r.enum(16, "penalty", &rule.Penalty)
 	r.enum(17, "refusal", &rule.Refusal)
 	r.enum(18, "priority", &rule.Priority)
-	if r.spoken.known = len(r.problems)+r.more == before; !r.spoken.known {
+	if r.parsed.known = len(r.problems)+r.more == before; !r.parsed.known {
 		return // there may be other things than texts, and they are to be told again
 	}
-	r.spoken.rule = *rule
-	for i, column := range worded {
-		r.spoken.texts[i], r.spoken.nulls[i] = r.text(column, ""), r.values[column] == nil
+	r.parsed.rule = *rule
+	for i, column := range enumColumns {
+		r.parsed.texts[i], r.parsed.nulls[i] = r.text(column, ""), r.values[column] == nil
 	}
 }
 
-// repeats reports whether the row says what the one before said.
-func (r *row) repeats() bool {
-	if !r.spoken.known {
+// repeatsEnums reports whether those columns are as they were in the row before.
+func (r *row) repeatsEnums() bool {
+	if !r.parsed.known {
 		return false
 	}
-	for i, column := range worded {
+	for i, column := range enumColumns {
 		same := false
 		switch v := r.values[column].(type) {
 		case nil:
-			same = r.spoken.nulls[i]
+			same = r.parsed.nulls[i]
 		case string:
-			same = !r.spoken.nulls[i] && v == r.spoken.texts[i]
+			same = !r.parsed.nulls[i] && v == r.parsed.texts[i]
 		case []byte:
-			same = !r.spoken.nulls[i] && r.bytes && string(v) == r.spoken.texts[i]
+			same = !r.parsed.nulls[i] && r.bytes && string(v) == r.parsed.texts[i]
 		}
 		if !same {
 			return false
@@ -208,7 +208,7 @@ type row struct {
 	values [maxColumns]any
 	cells  [maxColumns]any // pointers to values
 	texts  recent          // few texts stand in many rows
-	spoken spoken          // by the row before
+	parsed parsedEnums     // of the row before
 
 	problems []error
 	remedies []string // one for each of the problems
