@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,39 @@ func TestCopyIsReplacedAsAWhole(t *testing.T) {
 	}
 	if data, _ := os.ReadFile(o.LastGood); !bytes.HasSuffix(data, []byte("\nbetter")) {
 		t.Errorf("the copy is %q, want the last good document", data)
+	}
+}
+
+// TestLeftoversAreRemoved: a process that was killed while it wrote a copy leaves a file as large as that. What
+// somebody may still write, and what has another name, stays.
+func TestLeftoversAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	o := options(fixed("good", "1"))
+	o.LastGood = filepath.Join(dir, "copy")
+	old := time.Now().Add(-time.Hour)
+	for name, at := range map[string]time.Time{
+		".copy.123": old, ".copy.4567890": old, ".copy.5": time.Now(), ".copy.json": old, ".copy.": old,
+		".copy.keys.1": old, ".copier.1": old, "copy.1": old,
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte("part"), 0o600), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := value(t, o).Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	want := []string{".copier.1", ".copy.", ".copy.5", ".copy.json", ".copy.keys.1", "copy", "copy.1"}
+	if !slices.Equal(names, want) {
+		t.Errorf("the folder holds %q, want %q", names, want)
 	}
 }
 

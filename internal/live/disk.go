@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -126,6 +127,7 @@ const headerFormat = "headgate last good copy, crc32 %08x\n"
 // crash, see the old content or the new.
 func writeFile(path string, write func(io.Writer) error) (err error) {
 	dir := filepath.Dir(path)
+	removeLeftovers(path)
 	// Readable by the owner alone (os.CreateTemp makes it 0600): projects and limits are nobody else's business.
 	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -163,6 +165,26 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 	}
 	done = true
 	return syncDir(dir)
+}
+
+// leftAfter is how long after its last byte a temporary file is of a process that was
+// killed: one that is only slow finds it gone, says so, and writes another.
+const leftAfter = time.Minute
+
+// removeLeftovers removes what writeFile left of a path in processes that were killed
+// meanwhile. Each is as large as the copy.
+func removeLeftovers(path string) {
+	dir, prefix := filepath.Dir(path), "."+filepath.Base(path)+"."
+	entries, _ := os.ReadDir(dir) // who cannot read it may write there all the same
+	for _, entry := range entries {
+		number, ours := strings.CutPrefix(entry.Name(), prefix)
+		if !ours || number == "" || strings.Trim(number, "0123456789") != "" {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+			_ = os.Remove(filepath.Join(dir, entry.Name()))
+		}
+	}
 }
 
 // syncDir makes a rename last. Some systems cannot sync a directory, and there
