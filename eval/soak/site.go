@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/headgate-io/headgate/eval/harness"
+	"github.com/headgate-io/headgate/internal/freeport"
 )
 
 // site is a gateway before two servers.
@@ -216,7 +217,11 @@ type api struct {
 // startAPI starts one at an address, or at one that is free.
 func startAPI(at string) (*api, error) {
 	if at == "" {
-		at = "127.0.0.1:0"
+		port, err := freeport.Pick() // which no connection takes while it is down
+		if err != nil {
+			return nil, err
+		}
+		at = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	l, err := net.Listen("tcp", at)
 	if err != nil {

@@ -14,7 +14,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
+	"time"
 )
 
 // Ports are in [low, low+span), and the ones that members of a Redis cluster make of theirs in the
@@ -58,7 +60,7 @@ func Pick() (int, error) {
 // claim takes one more block, if no other process has it.
 func claim() bool {
 	for range span / block {
-		l, err := listen(low + next*block)
+		l, err := net.Listen("tcp", address(low+next*block))
 		next = (next + 1) % (span / block)
 		if err == nil {
 			mine = append(mine, l)
@@ -68,14 +70,14 @@ func claim() bool {
 	return false
 }
 
-func listen(port int) (net.Listener, error) {
-	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+// free reports whether nobody listens on a port. It does not listen there to find out: a program that is
+// started at that moment would have the port until it runs.
+func free(port int) bool {
+	c, err := net.DialTimeout("tcp", address(port), time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err != nil && !os.IsTimeout(err)
 }
 
-func free(port int) bool {
-	l, err := listen(port)
-	if err != nil {
-		return false
-	}
-	return l.Close() == nil
-}
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

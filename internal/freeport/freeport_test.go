@@ -1,8 +1,11 @@
 package freeport_test
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/headgate-io/headgate/internal/freeport"
@@ -45,5 +48,35 @@ func TestPickIsAnotherEachTime(t *testing.T) {
 			t.Fatalf("Pick = %d for the second time of %d", port, len(seen))
 		}
 		seen[port] = true
+	}
+}
+
+// What is picked can be listened on while other tests start programs: each has, until it runs, what was open here, and
+// so a port that was listened on for a moment.
+func TestPickIsFreeWhileProgramsStart(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	defer stop()
+	for range 4 {
+		starting.Go(func() {
+			for ctx.Err() == nil {
+				if err := exec.Command("true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 500 {
+		port, err := freeport.Pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatalf("Pick = %d, which is not free: %v", port, err)
+		}
+		_ = l.Close()
 	}
 }

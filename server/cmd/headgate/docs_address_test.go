@@ -16,19 +16,13 @@ import (
 	"github.com/headgate-io/headgate/internal/freeport"
 )
 
-// listen takes a port that no other page was given. Whoever is just being started has, until it runs its own program,
-// what is open here: so a port that was tried a moment ago may still be taken, and then the next one does.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	for attempts := 1; ; attempts++ {
-		l, err := net.Listen("tcp", freeAddress(t))
-		if err == nil {
-			return l
-		}
-		if attempts == 10 {
-			t.Fatal(err)
-		}
+	l, err := net.Listen("tcp", freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return l
 }
 
 // freeAddress returns an address where nobody listens. All ports have five digits, so that none begins another.
