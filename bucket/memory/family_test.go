@@ -49,7 +49,7 @@ func (s *Store) checkAway(t testing.TB) (away int) {
 			}
 		}
 		for set := range sh.sets {
-			if got := sh.sets[set][0].away; got != counted[set] {
+			if got := sh.away[set]; got != counted[set] {
 				t.Fatalf("shard %d: set %d says that %d of its buckets are away, %d are", i, set, got, counted[set])
 			}
 		}

@@ -75,6 +75,8 @@ const (
 	laneBytes   = 2
 
 	lineBytes = int(unsafe.Sizeof(line{}))
+
+	setBytes = int64(unsafe.Sizeof(set{})) + ways + 1 // with its tags, and how many are away
 )
 
 // plan lays out a table of so many buckets.
@@ -101,7 +103,7 @@ func (o *Options) plan(buckets int) plan {
 
 // bytes is what the table can take; Stats.Bytes says the same of one that is there and has logs in every shard.
 func (p plan) bytes() int64 {
-	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*int64(unsafe.Sizeof(set{})+8) +
+	each := int64(unsafe.Sizeof(shard{})) + int64(p.sets)*setBytes +
 		int64(p.lines)*int64(lineBytes) + classes*rows*int64(p.width)*4 +
 		int64(unsafe.Sizeof(logTable{})) + int64(p.logSets)*int64(unsafe.Sizeof([ways]logSlot{})+8)
 	return int64(p.shards)*each + registryBytes(p.options.MaxShapes)

@@ -70,7 +70,7 @@ func (s *Store) bytes() int64 {
 	n := int64(len(s.shards)) * int64(unsafe.Sizeof(shard{}))
 	for i := range s.shards {
 		sh := &s.shards[i]
-		n += int64(len(sh.sets))*int64(unsafe.Sizeof(set{})+8) + int64(len(sh.traces.ledger))*int64(lineBytes) +
+		n += int64(len(sh.sets))*setBytes + int64(len(sh.traces.ledger))*int64(lineBytes) +
 			int64(len(sh.traces.lanes.cells))*4
 	}
 	return n + int64(len(s.shapes.list))*int64(unsafe.Sizeof(s.shapes.list[0])+4) + int64(s.shapes.indexLen())*4
