@@ -211,7 +211,9 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 	if !possible {
 		units = -1
 	}
-	sh.mu.Lock()
+	if !sh.mu.TryLock() {
+		sh.waitForLock()
+	}
 	sh.prefetch(home)
 	slot := s.quietLocked(sh, home, t)
 	if slot == nil || units < 0 {
@@ -492,15 +494,3 @@ func (s *Store) parkAllLocked(now int64, claims []claim) {
 
 // charged says whether the decision, having passed, changes c's bucket.
 func (c *claim) charged() bool { return c.units > 0 || c.shadowAllowed && c.shadow > 0 }
-
-func (s *Store) lock(shards []uint32) {
-	for _, i := range shards {
-		s.shards[i].mu.Lock()
-	}
-}
-
-func (s *Store) unlock(shards []uint32) {
-	for _, i := range shards {
-		s.shards[i].mu.Unlock()
-	}
-}
