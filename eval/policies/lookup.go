@@ -82,7 +82,7 @@ func (c *chase) time() float64 {
 
 func median(values []float64) float64 {
 	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
 // lookUps is a Set and what is looked up in it.

@@ -15,7 +15,7 @@ func (p plan) page(found *findings, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(page.Conditions(now, "make policies"))
 	fmt.Fprintf(&b, "%d rounds; in each, every row in a process of its own, in turn, and loads of up to 100,000 "+
-		"rules in three. %s Drivers: modernc.org/sqlite %s, pgx %s, go-sql-driver %s. "+
+		"rules, and decisions beside loads, in three. %s Drivers: modernc.org/sqlite %s, pgx %s, go-sql-driver %s. "+
 		"The rules are of %d endpoints, and of as many projects as it takes. Medians [least–most].\n\n",
 		found.rounds, servers(), page.Version("modernc.org/sqlite"), page.Version("github.com/jackc/pgx/v5"),
 		page.Version("github.com/go-sql-driver/mysql"), endpoints)
@@ -24,7 +24,7 @@ func (p plan) page(found *findings, now time.Time) string {
 	fmt.Fprintf(&b, "### Look-up\n\nNanoseconds a look-up, among 1,000 rules and among %s. "+
 		"Goal: the same within 20 %%, but for what the cache does.\n\n%s\n", count(p.most), lookUpTable(found))
 	fmt.Fprintf(&b, "### Decisions while rules are loaded\n\nMicroseconds a decision, %s rules in force, %d phases "+
-		"of %v of each kind in a round, alternating. "+
+		"of %v of each kind in a process, alternating. "+
 		"Goal: reloading by quiet at most 1.2 at P99.\n\n%s\n",
 		count(p.served()), p.phases, p.phase, checkTable(found))
 	fmt.Fprintf(&b, "### From a change to its effect\n\nMilliseconds from the commit of an UPDATE to the first "+
@@ -108,7 +108,7 @@ func lookUpTable(found *findings) page.Table {
 }
 
 func checkTable(found *findings) page.Table {
-	t := page.Table{{"database", "", "P50", "P99", "P99.9", "decisions a round", "reloads a round"}}
+	t := page.Table{{"database", "", "P50", "P99", "P99.9", "decisions each", "reloads each"}}
 	for _, d := range ordered(found.checks) {
 		checks := found.checks[d]
 		row := func(name string, of func(Check) Times, reloads string) {
@@ -155,8 +155,7 @@ func spread[T any](rounds []T, of func(T) float64) string {
 	for i, r := range rounds {
 		values[i] = of(r)
 	}
-	slices.Sort(values)
-	return fmt.Sprintf("%s [%s–%s]", short(values[len(values)/2]), short(values[0]), short(values[len(values)-1]))
+	return fmt.Sprintf("%s [%s–%s]", short(median(values)), short(slices.Min(values)), short(slices.Max(values)))
 }
 
 // short is a number with three digits that count.
