@@ -51,7 +51,9 @@ type shard struct {
 }
 
 type shardState struct {
-	mu   sync.Mutex
+	mu     sync.Mutex
+	waited atomic.Int64 // when somebody got the lock after a wait, in nanoseconds after started
+
 	tags []uint64 // of set i, way w: byte w of tags[i], 0 if the slot was never used
 	sets []set
 	// of each set, how many buckets that have their home there lie with relatives. It lies apart from
@@ -63,7 +65,7 @@ type shardState struct {
 	shape  uint32    // number of the one that was stored last, if it still is: mostly the next has the same
 
 	created, evictedFull, evictedInDebt, refused uint64
-	// all of it guarded by mu
+	// all of it but waited guarded by mu
 }
 
 func (sh *shard) init(sets, lines, width int) {
