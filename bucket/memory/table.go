@@ -57,7 +57,8 @@ type shardState struct {
 	tags []uint64 // of set i, way w: byte w of tags[i], 0 if the slot was never used
 	sets []set
 	// of each set, how many buckets that have their home there lie with relatives. It lies apart from
-	// the slots, so that whoever looks for a key that is new waits for none of them (a fifth of what an insertion took).
+	// the slots, so that whoever looks for a key that is new waits for none of them: a fifth of what
+	// an insertion took
 	away   []uint8
 	traces traces
 	logs   *logTable // nil until the first sliding log
