@@ -66,7 +66,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&p.within, "within", 9*time.Minute,
 		"how long all of it may take: a round that would take longer is left out, but for the first")
 	flags.IntVar(&p.most, "most", 1_000_000, "the largest number of rules")
-	flags.IntVar(&p.changes, "changes", 100, "changes whose effect is waited for, in one round only")
+	flags.IntVar(&p.changes, "changes", 200, "changes whose effect is waited for, in one round only")
 	flags.IntVar(&p.phases, "phases", 8, "phases of each kind, in a round")
 	flags.DurationVar(&p.phase, "phase", 500*time.Millisecond, "how long a phase lasts")
 	flags.BoolVar(&p.dry, "dry", false, "print the page instead of writing it")
