@@ -49,7 +49,9 @@ type Options struct {
 	// MaxBuckets is how many buckets the table holds, rounded up to a whole number of sets of 8.
 	// Default 1<<20, at most 1<<30. Give it a quarter more than the buckets that are in debt at the
 	// same time: too few and new keys begin with debt that is not theirs (never the other way
-	// round), too many and memory lies idle, 44 bytes a bucket with the defaults.
+	// round), too many and memory lies idle, 44 bytes a bucket with the defaults. On Linux a table of
+	// more than the default is kept in huge pages, if the kernel has some: decisions among many keys
+	// then take less, and the first few thousand keys need the memory of all.
 	MaxBuckets int
 
 	// MaxBytes says the same in bytes: the table is as large as fits. At least MinBytes; give one
@@ -119,8 +121,12 @@ func New(o Options) (*Store, error) {
 	}
 	s.first.Store(math.MaxInt64)
 	s.settled.Store(math.MinInt64)
+	sets := make([]set, p.shards*p.sets)
+	if len(sets)*ways > defaultBuckets {
+		inHugePages(sets)
+	}
 	for i := range s.shards {
-		s.shards[i].init(p.sets, p.lines, p.width)
+		s.shards[i].init(sets[i*p.sets:][:p.sets:p.sets], p.lines, p.width)
 	}
 	return s, nil
 }

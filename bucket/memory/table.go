@@ -69,8 +69,8 @@ type shardState struct {
 	// all of it but waited guarded by mu
 }
 
-func (sh *shard) init(sets, lines, width int) {
-	sh.tags, sh.sets, sh.away = make([]uint64, sets), make([]set, sets), make([]uint8, sets)
+func (sh *shard) init(sets []set, lines, width int) {
+	sh.tags, sh.sets, sh.away = make([]uint64, len(sets)), sets, make([]uint8, len(sets))
 	sh.traces, sh.reach = newTraces(lines, width), family-1
 }
 
