@@ -11,6 +11,7 @@ const (
 	lockTries  = 4 // before a sleep
 	shortPause = 200 * time.Nanosecond
 	longPause  = 2 * time.Microsecond
+	mostLooks  = 200 // at the clock in a pause: that of testing/synctest stands still meanwhile
 
 	// A shard is crowded for so long after somebody waited for it.
 	crowded = 4 * longPause
@@ -26,7 +27,7 @@ func (sh *shard) waitForLock() {
 	}
 	for range lockTries {
 		until := now + pause
-		for now < until {
+		for looks := 0; now < until && looks < mostLooks; looks++ {
 			now = time.Since(started)
 		}
 		if sh.mu.TryLock() {
