@@ -39,8 +39,8 @@ func (d measured) reloads() int {
 	return 5
 }
 
-// starts is how many processes of a round load the rules: of small tables, whose times a busy
-// moment of the machine can double, more.
+// starts is how many processes of a round load the rules, or decide beside loads of them: of small
+// tables, whose times a busy moment of the machine can double, more.
 func (d measured) starts() int {
 	if d.Rules > 100_000 {
 		return 1

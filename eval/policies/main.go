@@ -155,11 +155,7 @@ func (p plan) all(stderr io.Writer) (*findings, error) {
 	return found, nil
 }
 
-// checks is in how many processes decisions beside loads are measured in a round: percentiles of one differ by a third
-// from those of the next.
-const checks = 3
-
-// round measures everything but changes once, or some times.
+// round measures everything but changes: what differs most from process to process, in several.
 func (p plan) round(at []measured, found *findings, stderr io.Writer) error {
 	begun := time.Now()
 	for _, d := range at {
@@ -172,7 +168,7 @@ func (p plan) round(at []measured, found *findings, stderr io.Writer) error {
 		if d.Rules != p.served() || d.Kind == mariaDB || d.Full {
 			continue
 		}
-		for range checks {
+		for range d.starts() {
 			if err := spawn(p, "check", d, &found.checks); err != nil {
 				return err
 			}
