@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -112,9 +114,10 @@ func TestTurnoverEvictsLittle(t *testing.T) {
 }
 
 // TestWhoIsAwayIsCounted runs everything that moves buckets: insertion, eviction, changes of
-// algorithm, shapes that are reclaimed.
+// algorithm, shapes that are reclaimed, restarts with tables of several sizes.
 func TestWhoIsAwayIsCounted(t *testing.T) {
-	s, rng, now := newTable(t, Options{MaxBuckets: 200, MaxShapes: 25}), rand.New(rand.NewPCG(5, 6)), noon
+	sizes := []Options{{MaxBuckets: 200, MaxShapes: 25}, {MaxBuckets: 100, MaxShapes: 10}, {MaxBuckets: 250}}
+	s, rng, now := newTable(t, sizes[0]), rand.New(rand.NewPCG(5, 6)), noon
 	keys := make([]key.Key, 400)
 	for i := range keys {
 		keys[i] = randomKey(rng)
@@ -139,6 +142,15 @@ func TestWhoIsAwayIsCounted(t *testing.T) {
 		// one key with two shapes is an error, and nothing to us
 		_, _ = s.TryConsume(context.Background(), now, takes, outs)
 		if round%1000 == 0 {
+			s.checkAway(t)
+		}
+		if round%2500 == 0 {
+			var file bytes.Buffer
+			next := newTable(t, sizes[round/2500%len(sizes)])
+			if err := errors.Join(s.Save(&file, now), next.Load(&file, now)); err != nil {
+				t.Fatal(err)
+			}
+			s = next
 			s.checkAway(t)
 		}
 	}
