@@ -16,6 +16,7 @@ import (
 	"github.com/headgate-io/headgate/internal/freeport"
 )
 
+// listen takes a port that no other page was given.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", freeAddress(t))
