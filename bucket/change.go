@@ -186,14 +186,20 @@ func (l Log) Shift(now int64, sh *rate.Shape, units, charged int64) (after Log, 
 }
 
 // Renew counts units from now on that were charged at the Unix time charged, and reports how many: all that counted
-// still, and of the rest what there is room for.
+// still, and of the rest what there is room for. They count in the cell that holds now, even if others came before
+// whose now was later: there they are looked for the next time.
 func (l Log) Renew(now int64, sh *rate.Shape, units, charged int64) (after Log, renewed int64) {
 	l = l.roll(now, sh)
 	before := l.used()
 	after = l.Refund(now, sh, units, charged)
 	kept := before - after.used()
 	renewed = min(units, kept+max(0, sh.Capacity-before))
-	return after.Add(now, sh, renewed), renewed
+	i := after.cellOf(now, sh)
+	if i > LogCells {
+		i = 0 // by such a clock they would not count at all
+	}
+	after.Counts[i] = uint32(min(int64(after.Counts[i])+renewed, math.MaxUint32))
+	return after, renewed
 }
 
 // Unspent is what may be given back at now, in units of to, of a charge of units under from at the

@@ -194,12 +194,16 @@ func (l Log) Owed(sh *rate.Shape, at int64) int64 {
 // Every charge counts for itself, so the others are none the richer.
 func (l Log) Refund(now int64, sh *rate.Shape, units, charged int64) Log {
 	l = l.roll(now, sh)
-	i := uint64(0)
-	if charged < l.Stamp {
-		i = (uint64(l.Stamp)-uint64(charged)-1)/uint64(cell(sh)) + 1
-	}
-	if i <= LogCells {
+	if i := l.cellOf(charged, sh); i <= LogCells {
 		l.Counts[i] -= uint32(min(units, int64(l.Counts[i])))
 	}
 	return l
+}
+
+// cellOf is in which of Counts that is which was charged at the Unix time at; above LogCells if it counts no more.
+func (l *Log) cellOf(at int64, sh *rate.Shape) uint64 {
+	if at >= l.Stamp {
+		return 0
+	}
+	return (uint64(l.Stamp)-uint64(at)-1)/uint64(cell(sh)) + 1
 }

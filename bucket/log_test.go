@@ -217,3 +217,26 @@ func TestTakeNowIsChargeAndReport(t *testing.T) {
 		t.Errorf("%d were in the latest cell: this shows little", taken)
 	}
 }
+
+// TestRenewBeforeTheLatestCell: who renews a place with the time of a moment ago, after somebody else came in a cell
+// that has begun since, finds it again the next time, and in the end as well.
+func TestRenewBeforeTheLatestCell(t *testing.T) {
+	shape := compile(t, rate.Limit{Tokens: 2, Per: 25 * time.Second, Burst: 2, Algorithm: rate.SlidingLog})
+	at := func(d time.Duration) int64 { return int64(time.Hour + d) }
+	log, _ := bucket.Log{}.Charge(at(0), &shape, 1)
+	log, _ = log.Charge(at(10*time.Second), &shape, 1) // another
+	since := at(10*time.Second - 1)
+	log, renewed := log.Renew(since, &shape, 1, at(0))
+	if renewed != 1 {
+		t.Fatalf("%d were renewed", renewed)
+	}
+	for _, now := range []int64{at(18 * time.Second), at(20 * time.Second)} {
+		if log, renewed = log.Renew(now, &shape, 1, since); renewed != 1 || log.Owed(&shape, now) != 2 {
+			t.Errorf("%d were renewed of one, and %d count", renewed, log.Owed(&shape, now))
+		}
+		since = now
+	}
+	if log, back := log.Shift(at(21*time.Second), &shape, -1, since); back != -1 || log.Owed(&shape, since) != 1 {
+		t.Errorf("%d were given back, and %d count", back, log.Owed(&shape, since))
+	}
+}
