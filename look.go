@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/headgate-io/headgate/adaptive"
@@ -36,7 +35,10 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 	t := &trip{request: r, terms: l.terms.Load(), looks: true}
 	var times []charge.Time
 	if l.prepare(ctx, t) && !(t.plan.Set.Penalises() && l.inPenalty(t)) {
-		p := &t.plan
+		p, held := &t.plan, false
+		if l.slots != nil {
+			_, held = p.HoldBack(l.slots, r.Header, true)
+		}
 		allowed, err := l.buckets.Peek(ctx, p.Now, p.Takes, p.Outs)
 		if p.Guaranteed && err == nil {
 			allowed = p.Retry(ctx, l.buckets, allowed, false)
@@ -53,8 +55,7 @@ func (l *Limiter) Look(ctx context.Context, r Request) *Look {
 			}
 			d.restate(p)
 		}
-		// Who comes before its time is refused before the buckets are asked, and that counts towards no penalty.
-		held := slices.ContainsFunc(times, func(t charge.Time) bool { return t.HeldBack })
+		// Who is held back is refused before the buckets are asked, and that counts towards no penalty.
 		if p.Set.Penalises() && err == nil && !allowed && !held && !p.Further {
 			l.penalise(t, l.penalties.Foresee)
 		}

@@ -329,7 +329,7 @@ func (l *Limiter) consume(ctx context.Context, t *trip) (taken bool) {
 		return false
 	}
 	if l.slots != nil {
-		if offer, held := p.HoldBack(l.slots, t.request.Header); held {
+		if offer, held := p.HoldBack(l.slots, t.request.Header, false); held {
 			l.conclude(t, false, nil)
 			t.decision.Slot = offer
 			return false

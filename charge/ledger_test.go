@@ -20,6 +20,7 @@ type ledger struct {
 	last    map[key.Key]bucket.Take // as each bucket was named last
 	entries map[key.Key][]entry
 	moved   map[key.Key]bool // it had another limit, by a reload or as its project moved to another tier
+	blurred map[key.Key]bool // it was charged by a clock that stood before the limit that charged it was in force
 	windows map[key.Key]bool // it counted in windows: what it owed then may begin to drain later
 	misled  string           // who was told a time at which there is no room
 	told    int              // how many were told a time
@@ -93,8 +94,8 @@ func (l *ledger) note(now int64, takes []bucket.Take) {
 			own := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
 			for e := &own; e != nil && (e == &own || known && e.Since > was.Since); e = e.Before {
 				if e.Shape != (rate.Shape{}) {
-					l.entries[t.Key] = append(l.entries[t.Key], entry{at: e.Since, most: tokensOf(&e.Shape),
-						drains: drainsOf(&e.Shape)})
+					l.entries[t.Key] = append(l.entries[t.Key], entry{at: l.inOrder(&t, e.Since),
+						most: tokensOf(&e.Shape), drains: drainsOf(&e.Shape)})
 				}
 			}
 		}
@@ -127,6 +128,7 @@ func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
 				l.takePlace(now, at, t)
 			} else {
 				l.add(t.Key, entry{at: at, units: units, room: met.Capacity, unit: t.Shape.Unit})
+				l.blurred[t.Key] = l.blurred[t.Key] || t.Since > now
 			}
 		}
 	}
@@ -151,15 +153,21 @@ func (l *ledger) comesBack(ctx context.Context, now int64, takes []bucket.Take, 
 	}
 }
 
-// add keeps entries in order: a clock that was set back counts as the time it was at.
 func (l *ledger) add(k key.Key, e entry) {
-	e.as = e.at
-	for _, before := range l.entries[k] {
-		if before.most == 0 && l.last[k].Shape.Algorithm.Drains() {
-			e.at = max(e.at, before.at)
+	t := l.last[k]
+	e.as, e.at = e.at, l.inOrder(&t, e.at)
+	l.entries[k] = append(l.entries[k], e)
+}
+
+// inOrder is at, but no earlier than what the bucket of t was charged before, if debt drains, or when it was filled: a
+// clock that was set back counts as the time it was at.
+func (l *ledger) inOrder(t *bucket.Take, at int64) int64 {
+	for _, before := range l.entries[t.Key] {
+		if before.refills || before.most == 0 && t.Shape.Algorithm.Drains() {
+			at = max(at, before.at)
 		}
 	}
-	l.entries[k] = append(l.entries[k], e)
+	return at
 }
 
 func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change, moved []int64) error {
@@ -198,7 +206,7 @@ func (l *ledger) exceeded(k key.Key) string {
 	sh, all := l.last[k].Shape, l.entries[k]
 	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
 	switch {
-	case l.moved[k] && !sh.Algorithm.Drains():
+	case l.moved[k] && (l.blurred[k] || l.windows[k]):
 	case l.moved[k]:
 		return exceededAmidChanges(all)
 	case sh.Algorithm == rate.SlidingLog:

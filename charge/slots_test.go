@@ -148,6 +148,29 @@ func TestWhatIsUnderWayIsGivenNoTime(t *testing.T) {
 	}
 }
 
+// Whom a bucket has no room for, beside what is reserved for others in it, is held back as well: that counts towards no
+// penalty, and Explain foresees none.
+func TestHoldingBackBeginsNoPenalty(t *testing.T) {
+	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectIP,
+		Penalty: "1 in 10s for 1m with addresses"}}
+	who, text := trial.Holder(t, identity.Key{ID: "ann"})
+	b := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
+		o.Identities, o.Slots = who, slot.New(slot.Options{Reserve: true})
+	})
+	ann := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
+		Header: http.Header{"X-Api-Key": {text}, slot.FieldPending: {"5"}}}
+	for range 2 {
+		b.Check(t.Context(), ann) // and is given a time with the second answer
+	}
+	b.Now = b.Now.Add(time.Second)
+	other := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client, Cost: 2}
+	x, d := b.Explain(t.Context(), other), b.Check(t.Context(), other)
+	if d.Reason != headgate.OverLimit || b.Slots().HeldBack != 1 || x.Verdict.Reason != d.Reason.String() {
+		t.Errorf("explained as %+v, and then %v in %v, %d held back", x.Verdict, d.Reason, d.RetryAfter,
+			b.Slots().HeldBack)
+	}
+}
+
 // What is reserved for others is nobody else's, whether or not the caller understands times, and Explain says so.
 func TestExplainSaysThatItIsHeldBack(t *testing.T) {
 	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectIP}}
