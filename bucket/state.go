@@ -51,12 +51,8 @@ func (s State) Try(now int64, sh *rate.Shape, units int64) (State, bool) {
 	if units == 0 {
 		return s, true
 	}
-	d, credit := s.drain(now, sh)
-	if d.Debt-credit > sh.Capacity-units {
-		return s, false
-	}
-	d.Debt += units
-	return d, true
+	after, _, admitted := s.Admit(now, sh, units)
+	return after, admitted
 }
 
 // Report writes into o how the bucket stands at now, after Charge was asked for units and answered
@@ -90,21 +86,37 @@ func (s State) remaining(credit int64, sh *rate.Shape) int64 {
 // Answer is Try, and Report of what became of it. Whoever is admitted, as most are, has the bucket drained once for
 // both.
 func (s State) Answer(o *Outcome, now int64, sh *rate.Shape, units int64) (after State, allowed bool) {
-	if sh.Drain > 0 && units > 0 && sh.Algorithm.Drains() {
-		if d, credit := s.drain(now, sh); d.Debt-credit <= sh.Capacity-units {
-			d.Debt += units
-			*o = Outcome{Allowed: true, Remaining: d.remaining(credit, sh)}
-			if d.Stamp == now { // as in whole nanoseconds, which most limits count in
-				o.ResetAfter = rate.TimeToFull(sh, d.Debt)
-			} else {
-				o.ResetAfter = d.until(now, sh, d.Debt)
-			}
-			return d, true
-		}
+	if after, credit, admitted := s.Admit(now, sh, units); admitted {
+		after.ReportAdmitted(o, now, sh, credit)
+		return after, true
 	}
 	after, allowed = s.Try(now, sh, units)
 	after.Report(o, now, sh, units, allowed)
 	return after, allowed
+}
+
+// Admit is Try for whom a limit that drains lets pass, as most are. Everybody else is not admitted, and has to be asked
+// for by Try. credit is what ReportAdmitted needs, which thus can wait until nobody waits for the bucket any more.
+func (s State) Admit(now int64, sh *rate.Shape, units int64) (after State, credit int64, admitted bool) {
+	if units <= 0 || !sh.Algorithm.Drains() {
+		return s, 0, false
+	}
+	d, credit := s.drain(now, sh)
+	if d.Debt-credit > sh.Capacity-units {
+		return s, 0, false
+	}
+	d.Debt += units
+	return d, credit, true
+}
+
+// ReportAdmitted is Report for what Admit admitted.
+func (s State) ReportAdmitted(o *Outcome, now int64, sh *rate.Shape, credit int64) {
+	*o = Outcome{Allowed: true, Remaining: s.remaining(credit, sh)}
+	if s.Stamp == now { // as in whole nanoseconds, which most limits count in
+		o.ResetAfter = rate.TimeToFull(sh, s.Debt)
+	} else {
+		o.ResetAfter = s.until(now, sh, s.Debt)
+	}
 }
 
 // FullAt is the Unix time in nanoseconds from which on the bucket is full; math.MaxInt64 if that lies beyond an int64.

@@ -44,11 +44,12 @@ func (s *Store) changesAlone(slot *slot, t *bucket.Take) bool {
 
 // owing is a bucket of a decision of several takes.
 type owing struct {
-	slot        *slot
-	after       bucket.State
-	units       int64
-	shard, home uint32
-	allowed     bool
+	slot          *slot
+	after         bucket.State
+	units, credit int64
+	shard, home   uint32
+	// by a limit that drains, and at all
+	admitted, allowed bool
 }
 
 // quiet is all where each of a few takes names another bucket, all are quiet, and none is a shadow or keeps anything
@@ -82,7 +83,11 @@ func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	if decided {
 		for i := range takes {
 			b := &owed[i%few]
-			b.after.Report(&outs[i], now, &takes[i].Shape, b.units, b.allowed)
+			if b.admitted {
+				b.after.ReportAdmitted(&outs[i], now, &takes[i].Shape, b.credit)
+			} else {
+				b.after.Report(&outs[i], now, &takes[i].Shape, b.units, b.allowed)
+			}
 		}
 	}
 	return allowed, decided
@@ -100,12 +105,17 @@ func (s *Store) tryLocked(now int64, takes []bucket.Take, owed []owing) (allowed
 		if b.slot == nil {
 			return false, false
 		}
-		b.after, b.allowed = bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}.Try(now, &t.Shape, b.units)
+		state := bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}
+		b.after, b.credit, b.admitted = state.Admit(now, &t.Shape, b.units)
+		if b.allowed = b.admitted; !b.admitted {
+			b.after, b.allowed = state.Try(now, &t.Shape, b.units)
+		}
 		allowed = allowed && b.allowed
 	}
 	if !allowed {
 		for i := range owed {
-			owed[i].after = bucket.State{Debt: owed[i].slot.debt, Stamp: owed[i].slot.stamp}
+			b := &owed[i]
+			b.after, b.admitted = bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}, false
 		}
 	}
 	return allowed, true
