@@ -50,7 +50,6 @@ type company struct {
 	blocked  string // an agent; "" for none
 	relimits bool   // limits change
 	slots    bool   // callers have times of their own, which are told as of when they were last refused
-	operated bool   // operators fill buckets and give them tokens, and rules end at a time
 	refuses  bool   // bad credentials are refused, which costs what it costs otherwise
 	requests bool   // a rule counts requests, and one that is settled was one, whatever it cost
 }

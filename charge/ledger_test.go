@@ -26,6 +26,8 @@ type ledger struct {
 	told    int              // how many were told a time
 	actual  int64            // tokens that the request came to which is being settled
 
+	operated bool // operators fill buckets and give them tokens, and rules end at a time
+
 	mu     sync.Mutex          // what is under way is renewed while the test goes on
 	places map[key.Key][]int64 // guarded by mu: since when each place counts
 	latest int64               // guarded by mu: the latest time
@@ -90,11 +92,11 @@ func (l *ledger) note(now int64, takes []bucket.Take) {
 		t := takes[i]
 		l.windows[t.Key] = l.windows[t.Key] || !t.Shape.Algorithm.Drains()
 		if was, known := l.last[t.Key]; !known || was.Shape != t.Shape || was.Since != t.Since {
-			l.moved[t.Key] = l.moved[t.Key] || known && was.Shape != t.Shape
+			l.moved[t.Key] = l.moved[t.Key] || known
 			own := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
 			for e := &own; e != nil && (e == &own || known && e.Since > was.Since); e = e.Before {
 				if e.Shape != (rate.Shape{}) {
-					l.entries[t.Key] = append(l.entries[t.Key], entry{at: l.inOrder(&t, e.Since),
+					l.entries[t.Key] = append(l.entries[t.Key], entry{at: l.inOrder(&t, e.Since, false),
 						most: tokensOf(&e.Shape), drains: drainsOf(&e.Shape)})
 				}
 			}
@@ -155,15 +157,15 @@ func (l *ledger) comesBack(ctx context.Context, now int64, takes []bucket.Take, 
 
 func (l *ledger) add(k key.Key, e entry) {
 	t := l.last[k]
-	e.as, e.at = e.at, l.inOrder(&t, e.at)
+	e.as, e.at = e.at, l.inOrder(&t, e.at, e.units < 0)
 	l.entries[k] = append(l.entries[k], e)
 }
 
-// inOrder is at, but no earlier than what the bucket of t was charged before, if debt drains, or when it was filled: a
-// clock that was set back counts as the time it was at.
-func (l *ledger) inOrder(t *bucket.Take, at int64) int64 {
+// inOrder is at, but no earlier than what the bucket of t was charged before, if debt drains or something is given back,
+// or when it was filled: a clock that was set back counts as the time it was at.
+func (l *ledger) inOrder(t *bucket.Take, at int64, back bool) int64 {
 	for _, before := range l.entries[t.Key] {
-		if before.refills || before.most == 0 && t.Shape.Algorithm.Drains() {
+		if before.refills || before.most == 0 && (back || t.Shape.Algorithm.Drains()) {
 			at = max(at, before.at)
 		}
 	}
@@ -178,6 +180,7 @@ func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change
 			if moved[i] != 0 {
 				l.movePlace(now, c)
 			}
+		case moved[i] == 0: // nor is it a time at which the bucket was written
 		case c.Units > 0:
 			l.add(c.Key, entry{at: now, units: moved[i], unit: c.Shape.Unit})
 		case c.Units == bucket.Fill:
@@ -208,7 +211,7 @@ func (l *ledger) exceeded(k key.Key) string {
 	switch {
 	case l.moved[k] && (l.blurred[k] || l.windows[k]):
 	case l.moved[k]:
-		return exceededAmidChanges(all)
+		return l.exceededAmidChanges(all)
 	case sh.Algorithm == rate.SlidingLog:
 		for i, from := 0, 0; i < len(all); i++ {
 			sum := int64(0)
@@ -240,7 +243,7 @@ func (l *ledger) exceeded(k key.Key) string {
 
 // exceededAmidChanges is exceeded of a bucket that had several limits, by those of them that drain fastest between two
 // entries and hold most.
-func exceededAmidChanges(all []entry) string {
+func (l *ledger) exceededAmidChanges(all []entry) string {
 	debt, room, drains, last := 0.0, 0.0, 0.0, int64(0)
 	for _, e := range all {
 		if e.most > 0 {
@@ -249,6 +252,9 @@ func exceededAmidChanges(all []entry) string {
 		debt, last = max(0, debt-drains*float64(min(e.at-last, int64(time.Hour)))), e.at
 		switch {
 		case e.most > 0:
+			if l.operated { // what was given for a time is gone with it, and so is what was taken of it
+				debt = max(0, debt-max(0, room-e.most))
+			}
 			room, drains, debt = e.most, e.drains, min(debt, e.most)
 			continue
 		case e.refills:
