@@ -98,7 +98,8 @@ func newCompany(t *testing.T, seed uint64) *company {
 		t.Fatal(err)
 	}
 	w.ledger = &ledger{Store: store, last: map[key.Key]bucket.Take{}, entries: map[key.Key][]entry{},
-		moved: map[key.Key]bool{}, blurred: map[key.Key]bool{}, windows: map[key.Key]bool{}, places: map[key.Key][]int64{}}
+		moved: map[key.Key]bool{}, blurred: map[key.Key]bool{}, windows: map[key.Key]bool{},
+		places: map[key.Key][]int64{}}
 	digester, err := identity.NewDigester(make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)

@@ -161,8 +161,8 @@ func (l *ledger) add(k key.Key, e entry) {
 	l.entries[k] = append(l.entries[k], e)
 }
 
-// inOrder is at, but no earlier than what the bucket of t was charged before, if debt drains or something is given back,
-// or when it was filled: a clock that was set back counts as the time it was at.
+// inOrder is at, but no earlier than what the bucket of t was charged before, if debt drains or something is given
+// back, or when it was filled: a clock that was set back counts as the time it was at.
 func (l *ledger) inOrder(t *bucket.Take, at int64, back bool) int64 {
 	for _, before := range l.entries[t.Key] {
 		if before.refills || before.most == 0 && (back || t.Shape.Algorithm.Drains()) {
