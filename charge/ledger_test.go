@@ -157,7 +157,7 @@ func (l *ledger) comesBack(ctx context.Context, now int64, takes []bucket.Take, 
 
 func (l *ledger) add(k key.Key, e entry) {
 	t := l.last[k]
-	e.as, e.at = e.at, l.inOrder(&t, e.at, e.units < 0)
+	e.as, e.at = e.at, l.inOrder(&t, e.at, e.units < 0 || e.refills)
 	l.entries[k] = append(l.entries[k], e)
 }
 
