@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,11 +30,13 @@ func TestExchangesAreTold(t *testing.T) {
 	})
 	for way, failed := range map[string]bool{"the gateway's own client": false, "net/http": false, "no API": true} {
 		const items, post = "GET /v1/items/{id}", "POST /v1/items"
-		table, now := &adaptive.Table{}, time.Unix(1e9, 0)
+		var now atomic.Int64 // also of who has left, whose end nobody waits for
+		now.Store(1e18)
+		table := &adaptive.Table{}
 		settings := adaptive.Settings{SLO: 20 * time.Second, Floor: 100}
-		table.Use(map[string]adaptive.Settings{items: settings, post: settings}, now.UnixNano())
+		table.Use(map[string]adaptive.Settings{items: settings, post: settings}, now.Load())
 		lim := newLimiter(t, func(o *headgate.Options) {
-			o.Adaptive, o.Now = table, func() time.Time { return now }
+			o.Adaptive, o.Now = table, func() time.Time { return time.Unix(0, now.Load()) }
 		})
 		at := api
 		if way == "no API" {
@@ -65,7 +68,7 @@ func TestExchangesAreTold(t *testing.T) {
 				t.Error("it was answered")
 			}
 		}
-		now = now.Add(time.Minute)
+		now.Add(int64(time.Minute))
 		want := adaptive.Held
 		if failed {
 			want = adaptive.Lowered
@@ -74,7 +77,7 @@ func TestExchangesAreTold(t *testing.T) {
 			if way == "net/http" && name == post {
 				continue // which does not say whether it had sent the body
 			}
-			if s := table.Named(name).Status(now.UnixNano()); s.Windows[want] != 1 || s.Voices.Callers != 1 {
+			if s := table.Named(name).Status(now.Load()); s.Windows[want] != 1 || s.Voices.Callers != 1 {
 				t.Errorf("%s, %s: %+v", way, name, s)
 			}
 		}
@@ -84,8 +87,8 @@ func TestExchangesAreTold(t *testing.T) {
 		for range 50 {
 			send(t, base, "GET", "/v1/items/broken")
 		}
-		now = now.Add(time.Minute)
-		if s := table.Named(items).Status(now.UnixNano()); s.Last != adaptive.Lowered || s.Voices.Failed != 1 {
+		now.Add(int64(time.Minute))
+		if s := table.Named(items).Status(now.Load()); s.Last != adaptive.Lowered || s.Voices.Failed != 1 {
 			t.Errorf("%s, broken: %+v", way, s)
 		}
 	}
