@@ -45,14 +45,40 @@ func (s State) Charge(now int64, sh rate.Shape, units int64) (State, bool) {
 // Try is Charge without copying the shape, which is larger than what the compiler keeps in
 // registers (24 against 30 ns for the whole decision: BenchmarkHotKey).
 func (s State) Try(now int64, sh *rate.Shape, units int64) (State, bool) {
+	after, _, allowed := s.Admit(now, sh, units)
+	return after, allowed
+}
+
+// Admit is Try, and what ReportOf needs to drain the bucket no second time. It can wait until nobody waits for the
+// bucket any more.
+func (s State) Admit(now int64, sh *rate.Shape, units int64) (after State, credit int64, allowed bool) {
 	if !sh.Algorithm.Drains() {
-		return s.tryWindow(now, sh, units)
+		after, allowed = s.tryWindow(now, sh, units)
+		return after, 0, allowed
 	}
 	if units == 0 {
-		return s, true
+		return s, 0, true
 	}
-	after, _, admitted := s.Admit(now, sh, units)
-	return after, admitted
+	d, credit := s.drain(now, sh)
+	if d.Debt-credit > sh.Capacity-units {
+		return s, 0, false
+	}
+	d.Debt += units
+	return d, credit, true
+}
+
+// ReportOf is Report of what Admit answered.
+func (s State) ReportOf(o *Outcome, now int64, sh *rate.Shape, units, credit int64, allowed bool) {
+	if !allowed || units <= 0 || !sh.Algorithm.Drains() {
+		s.Report(o, now, sh, units, allowed)
+		return
+	}
+	*o = Outcome{Allowed: true, Remaining: s.remaining(credit, sh)}
+	if s.Stamp == now { // as in whole nanoseconds, which most limits count in
+		o.ResetAfter = rate.TimeToFull(sh, s.Debt)
+	} else {
+		o.ResetAfter = s.until(now, sh, s.Debt)
+	}
 }
 
 // Report writes into o how the bucket stands at now, after Charge was asked for units and answered
@@ -83,40 +109,11 @@ func (s State) remaining(credit int64, sh *rate.Shape) int64 {
 	return int64(uint64(max(0, sh.Capacity-s.Debt+credit)) / uint64(sh.Unit))
 }
 
-// Answer is Try, and Report of what became of it. Whoever is admitted, as most are, has the bucket drained once for
-// both.
+// Answer is Try, and Report of what became of it.
 func (s State) Answer(o *Outcome, now int64, sh *rate.Shape, units int64) (after State, allowed bool) {
-	if after, credit, admitted := s.Admit(now, sh, units); admitted {
-		after.ReportAdmitted(o, now, sh, credit)
-		return after, true
-	}
-	after, allowed = s.Try(now, sh, units)
-	after.Report(o, now, sh, units, allowed)
+	after, credit, allowed := s.Admit(now, sh, units)
+	after.ReportOf(o, now, sh, units, credit, allowed)
 	return after, allowed
-}
-
-// Admit is Try for whom a limit that drains lets pass, as most are. Everybody else is not admitted, and has to be asked
-// for by Try. credit is what ReportAdmitted needs, which thus can wait until nobody waits for the bucket any more.
-func (s State) Admit(now int64, sh *rate.Shape, units int64) (after State, credit int64, admitted bool) {
-	if units <= 0 || !sh.Algorithm.Drains() {
-		return s, 0, false
-	}
-	d, credit := s.drain(now, sh)
-	if d.Debt-credit > sh.Capacity-units {
-		return s, 0, false
-	}
-	d.Debt += units
-	return d, credit, true
-}
-
-// ReportAdmitted is Report for what Admit admitted.
-func (s State) ReportAdmitted(o *Outcome, now int64, sh *rate.Shape, credit int64) {
-	*o = Outcome{Allowed: true, Remaining: s.remaining(credit, sh)}
-	if s.Stamp == now { // as in whole nanoseconds, which most limits count in
-		o.ResetAfter = rate.TimeToFull(sh, s.Debt)
-	} else {
-		o.ResetAfter = s.until(now, sh, s.Debt)
-	}
 }
 
 // FullAt is the Unix time in nanoseconds from which on the bucket is full; math.MaxInt64 if that lies beyond an int64.

@@ -11,7 +11,7 @@ import (
 )
 
 // HoldBack refuses a request without asking the buckets, if what one of them holds is
-// reserved for others. Outs say so, and the caller is offered a slot, unless nobody acts on it: looks says so.
+// reserved for others. Outs say so, and the offer is of a slot that the caller is given; with looks it is given none.
 func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers, looks bool) (offer slot.Offer, held bool) {
 	if slots.Empty() {
 		return slot.Offer{}, false
@@ -30,7 +30,7 @@ func (p *Plan) HoldBack(slots *slot.Table, h identity.Headers, looks bool) (offe
 		p.Outs[i] = bucket.Outcome{}
 		b, caller, _ := p.slotted(i)
 		var s slot.Slot
-		if looks || p.Further { // which comes never again, so it gets no time
+		if looks || p.Further { // a request that is under way comes never again, so it gets no time
 			v, _ := slots.Look(p.Now, p.Now, b, take.Cost, slots.Caller(caller), understood)
 			s, held = v.Slot, v.HeldBack
 		} else {

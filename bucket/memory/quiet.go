@@ -48,8 +48,7 @@ type owing struct {
 	after         bucket.State
 	units, credit int64
 	shard, home   uint32
-	// by a limit that drains, and at all
-	admitted, allowed bool
+	allowed       bool
 }
 
 // quiet is all where each of a few takes names another bucket, all are quiet, and none is a shadow or keeps anything
@@ -83,8 +82,8 @@ func (s *Store) quiet(now int64, takes []bucket.Take, outs []bucket.Outcome, com
 	if decided {
 		for i := range takes {
 			b := &owed[i%few]
-			if b.admitted {
-				b.after.ReportAdmitted(&outs[i], now, &takes[i].Shape, b.credit)
+			if allowed {
+				b.after.ReportOf(&outs[i], now, &takes[i].Shape, b.units, b.credit, true)
 			} else {
 				b.after.Report(&outs[i], now, &takes[i].Shape, b.units, b.allowed)
 			}
@@ -106,16 +105,12 @@ func (s *Store) tryLocked(now int64, takes []bucket.Take, owed []owing) (allowed
 			return false, false
 		}
 		state := bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}
-		b.after, b.credit, b.admitted = state.Admit(now, &t.Shape, b.units)
-		if b.allowed = b.admitted; !b.admitted {
-			b.after, b.allowed = state.Try(now, &t.Shape, b.units)
-		}
+		b.after, b.credit, b.allowed = state.Admit(now, &t.Shape, b.units)
 		allowed = allowed && b.allowed
 	}
 	if !allowed {
 		for i := range owed {
-			b := &owed[i]
-			b.after, b.admitted = bucket.State{Debt: b.slot.debt, Stamp: b.slot.stamp}, false
+			owed[i].after = bucket.State{Debt: owed[i].slot.debt, Stamp: owed[i].slot.stamp}
 		}
 	}
 	return allowed, true

@@ -228,21 +228,12 @@ func (s *Store) one(now int64, t *bucket.Take, o *bucket.Outcome, commit bool) b
 			return s.oneElseLocked(now, sh, at, t, o, units, commit)
 		}
 	}
-	state := bucket.State{Debt: slot.debt, Stamp: slot.stamp}
-	if after, credit, admitted := state.Admit(now, &t.Shape, units); admitted {
-		if commit {
-			slot.debt, slot.stamp = after.Debt, after.Stamp
-		}
-		sh.mu.Unlock() // before the report, which divides
-		after.ReportAdmitted(o, now, &t.Shape, credit)
-		return true
-	}
-	after, allowed := state.Try(now, &t.Shape, units)
+	after, credit, allowed := bucket.State{Debt: slot.debt, Stamp: slot.stamp}.Admit(now, &t.Shape, units)
 	if allowed && commit && units > 0 {
 		slot.debt, slot.stamp = after.Debt, after.Stamp
 	}
-	sh.mu.Unlock()
-	after.Report(o, now, &t.Shape, units, allowed)
+	sh.mu.Unlock() // before the report, which divides
+	after.ReportOf(o, now, &t.Shape, units, credit, allowed)
 	return allowed || t.Shadow
 }
 
