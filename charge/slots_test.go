@@ -148,17 +148,23 @@ func TestWhatIsUnderWayIsGivenNoTime(t *testing.T) {
 	}
 }
 
+// annAtAnAddress is a request of ann's, who has more, in the bucket of an address that others share: 2 tokens, one a
+// second.
+func annAtAnAddress(t *testing.T, penalty policy.Penalty) (b *trial.Bench, ann headgate.Request) {
+	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectIP,
+		Penalty: penalty}}
+	who, text := trial.Holder(t, identity.Key{ID: "ann"})
+	b = trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
+		o.Identities, o.Slots = who, slot.New(slot.Options{Reserve: true})
+	})
+	return b, headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
+		Header: http.Header{"X-Api-Key": {text}, slot.FieldPending: {"5"}}}
+}
+
 // Whom a bucket has no room for, beside what is reserved for others in it, is held back as well: that counts towards no
 // penalty, and Explain foresees none.
 func TestHoldingBackBeginsNoPenalty(t *testing.T) {
-	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectIP,
-		Penalty: "1 in 10s for 1m with addresses"}}
-	who, text := trial.Holder(t, identity.Key{ID: "ann"})
-	b := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
-		o.Identities, o.Slots = who, slot.New(slot.Options{Reserve: true})
-	})
-	ann := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
-		Header: http.Header{"X-Api-Key": {text}, slot.FieldPending: {"5"}}}
+	b, ann := annAtAnAddress(t, "1 in 10s for 1m with addresses")
 	for range 2 {
 		b.Check(t.Context(), ann) // and is given a time with the second answer
 	}
@@ -173,13 +179,7 @@ func TestHoldingBackBeginsNoPenalty(t *testing.T) {
 
 // What is reserved for others is nobody else's, whether or not the caller understands times, and Explain says so.
 func TestExplainSaysThatItIsHeldBack(t *testing.T) {
-	rules := []policy.Rule{{Endpoint: "GET /a", Limit: 1, Per: time.Second, Burst: 2, Subject: policy.SubjectIP}}
-	who, text := trial.Holder(t, identity.Key{ID: "ann"})
-	b := trial.New(t, []string{"GET /a"}, rules, func(o *headgate.Options) {
-		o.Identities, o.Slots = who, slot.New(slot.Options{Reserve: true})
-	})
-	ann := headgate.Request{Method: "GET", Target: "/a", Peer: trial.Client,
-		Header: http.Header{"X-Api-Key": {text}, slot.FieldPending: {"5"}}}
+	b, ann := annAtAnAddress(t, "")
 	for range 3 {
 		b.Check(t.Context(), ann)
 	}
