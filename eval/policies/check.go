@@ -19,9 +19,11 @@ import (
 
 // Check is what the requests of one process notice: while nothing else goes on; while another
 // process loads the same rules again and again, so that the machine is as busy and this process
-// does nothing for it; and while this one loads them.
+// does nothing for it; and while this one loads them. All are medians of the phases, the ratios of those
+// that followed each other: what else the machine does in one of them then moves little.
 type Check struct {
 	Quiet, Beside, Reloading Times
+	ByQuiet, ByBeside        Times // reloading divided by these
 	Reloads                  int
 }
 
@@ -133,21 +135,31 @@ func (p plan) measureCheck() (found Check, err error) {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
-	var warm, quiet, beside, reloading spent
 	requests := g.requests()
-	decide := func(into *spent) func() error { return func() error { return p.decide(g, requests, into) } }
-	if err := decide(&warm)(); err != nil { // as after some time of running
+	decide := func(into *Times) func() error {
+		return func() (err error) { *into, err = p.decide(g, requests); return err }
+	}
+	if err := decide(new(Times))(); err != nil { // as after some time of running
 		return found, err
 	}
-	for range p.phases {
-		err := errors.Join(decide(&quiet)(), p.besideLoads(decide(&beside)))
-		n, failed := g.duringLoads(decide(&reloading))
+	phases := make([]Check, p.phases)
+	for i := range phases {
+		c := &phases[i]
+		err := errors.Join(decide(&c.Quiet)(), p.besideLoads(decide(&c.Beside)))
+		n, failed := g.duringLoads(decide(&c.Reloading))
 		if err := errors.Join(err, failed); err != nil {
 			return found, err
 		}
+		c.ByQuiet, c.ByBeside = c.Reloading.by(c.Quiet), c.Reloading.by(c.Beside)
 		found.Reloads += n
 	}
-	found.Quiet, found.Beside, found.Reloading = quiet.times(), beside.times(), reloading.times()
+	for _, of := range []func(*Check) *Times{
+		func(c *Check) *Times { return &c.Quiet }, func(c *Check) *Times { return &c.Beside },
+		func(c *Check) *Times { return &c.Reloading },
+		func(c *Check) *Times { return &c.ByQuiet }, func(c *Check) *Times { return &c.ByBeside },
+	} {
+		*of(&found) = medians(phases, of)
+	}
 	return found, nil
 }
 
@@ -177,18 +189,19 @@ func (g *gateway) load(stop <-chan struct{}) (loads int, err error) {
 	}
 }
 
-// decide makes decisions for a phase, and notes how long each took.
-func (p plan) decide(g *gateway, requests []headgate.Request, into *spent) error {
-	begin := time.Now()
+// decide makes decisions for a phase, and says how long they took.
+func (p plan) decide(g *gateway, requests []headgate.Request) (Times, error) {
+	into, begin := new(spent), time.Now()
 	last := time.Duration(0)
 	for i := 0; last < p.phase; i++ {
 		decision := g.limiter.Check(ctx, requests[i&(len(requests)-1)])
 		now := time.Since(begin)
 		into.add(now - last)
 		if !decision.Allowed || decision.Principal.Kind != identity.APIKey {
-			return fmt.Errorf("a decision is %v of %v, want allowed of an API key", decision.Reason, decision.Principal)
+			return Times{}, fmt.Errorf("a decision is %v of %v, want allowed of an API key", decision.Reason,
+				decision.Principal)
 		}
 		last = time.Since(begin) // what the note took is nobody's
 	}
-	return nil
+	return into.times(), nil
 }

@@ -121,18 +121,12 @@ func checkTable(found *findings) page.Table {
 		row("beside", func(c Check) Times { return c.Beside }, "0")
 		row("reloading", func(c Check) Times { return c.Reloading },
 			spread(checks, func(c Check) float64 { return float64(c.Reloads) }))
-		for _, to := range []struct {
-			name string
-			of   func(Check) Times
-		}{{"reloading by quiet", func(c Check) Times { return c.Quiet }},
-			{"reloading by beside", func(c Check) Times { return c.Beside }}} {
-			ratio := func(of func(Times) float64) string {
-				return spread(checks, func(c Check) float64 { return of(c.Reloading) / of(to.of(c)) })
-			}
-			t = append(t, []string{d.Kind, to.name, ratio(func(t Times) float64 { return t.P50 }),
-				ratio(func(t Times) float64 { return t.P99 }),
-				ratio(func(t Times) float64 { return t.P999 }), "", ""})
+		ratio := func(name string, of func(Check) Times) {
+			row(name, of, "")
+			t[len(t)-1][5] = ""
 		}
+		ratio("reloading by quiet", func(c Check) Times { return c.ByQuiet })
+		ratio("reloading by beside", func(c Check) Times { return c.ByBeside })
 	}
 	return t
 }

@@ -28,6 +28,23 @@ type Times struct {
 	Samples        int
 }
 
+// by is each percentile of t divided by that of another.
+func (t Times) by(o Times) Times {
+	return Times{P50: t.P50 / o.P50, P99: t.P99 / o.P99, P999: t.P999 / o.P999}
+}
+
+// medians has the median of each percentile, and all samples.
+func medians(phases []Check, of func(*Check) *Times) (m Times) {
+	var p50, p99, p999 []float64
+	for i := range phases {
+		t := of(&phases[i])
+		p50, p99, p999 = append(p50, t.P50), append(p99, t.P99), append(p999, t.P999)
+		m.Samples += t.Samples
+	}
+	m.P50, m.P99, m.P999 = median(p50), median(p99), median(p999)
+	return m
+}
+
 func (s *spent) times() Times {
 	slices.Sort(s.long)
 	at := func(share float64) float64 { return float64(s.at(min(s.n-1, int(share*float64(s.n))))) / 1000 }
