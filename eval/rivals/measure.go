@@ -86,9 +86,10 @@ func (p plan) measurePeer(which peer.Peer) (Result, error) {
 	return r, err
 }
 
-// insert asks for every key once, in an order, and returns what that takes a key. It asks with copies, so that neither
-// the text's address nor when it was allocated is shared with the text that asks later. Some are made at a time,
-// before the clock runs: finding a key in an order that is random takes a hundred nanoseconds, as long as some limiters.
+// insert asks for every key once, in an order, and returns what that takes a key. It asks with copies,
+// so that neither the text's address nor when it was allocated is shared with the text that asks
+// later. Some are made at a time, before the clock runs: to find a key in an order that is random
+// takes a hundred nanoseconds, as long as some limiters do.
 func insert(decide peer.Decide, keys keyTexts, order []int) (float64, error) {
 	took, ok, copies := time.Duration(0), true, []string(nil)
 	for batch := range slices.Chunk(order, 4096) {
