@@ -45,6 +45,7 @@ func (p plan) measureChange() (found Change, err error) {
 	if err != nil {
 		return found, err
 	}
+	defer func() { err = errors.Join(err, g.close()) }()
 	shell, err := p.at.shell()
 	if err != nil {
 		return found, err
