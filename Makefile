@@ -75,9 +75,6 @@ IN_FULL := TestAttackFallback|TestContractAcrossACluster|TestIdleConnectionsHold
 # Tests of databases that `make long` runs, and `make test` leaves out: long faults, and large tables read in two ways.
 LONG := TestFailover|TestServerDiskFull|TestConcurrentOpenOfOldDatabases|TestLoadReadsWhatTheSlowWayReads|TestLoadReportsWhatTheSlowWayReports|TestLong4200ConnectionsAt4096Descriptors
 
-# Pages that show whole heads, whose fields net/http sorts and the engine for plain requests does not.
-SORTED := answers|developers|gateway
-
 quick: ## vet and test the library, in seconds: installs nothing
 	@go vet ./...
 	@go test -short ./...
@@ -95,10 +92,10 @@ long: deps ## the tests that take longer (CI runs them after `make test`)
 	@$(GOTEST) -run '^($(IN_FULL))$$' ./eval/operations ./server/agents ./server/daemon ./server/database ./server/engine ./server/redis ./server/token
 	@echo "== go test, more connections than there are descriptors, by each way to hold one"
 	@$(GOTEST) -run '^($(LONG))$$' ./eval/attacks
-	@echo "== the engine for plain requests: attacks, the gateway's own tests, and ten million streams beside net/http, four million beside fasthttp and llhttp"
-	@HEADGATE_TEST_ENGINE=fast $(GOTEST) ./server/daemon ./eval/attacks
-	@HEADGATE_TEST_ENGINE=fast $(GOTEST) -run 'TestExploits|TestQuickGarden' ./eval/garden
-	@HEADGATE_TEST_ENGINE=fast $(GOTEST) -run TestPagesRun -skip 'TestPagesRun/($(SORTED))\.md' ./server/cmd/headgate
+	@echo "== requests read by net/http alone: attacks, and the gateway's own tests; and, by the engine for plain ones, ten million streams beside net/http, four million beside fasthttp and llhttp"
+	@HEADGATE_TEST_ENGINE=net/http $(GOTEST) ./server/daemon ./eval/attacks
+	@HEADGATE_TEST_ENGINE=net/http $(GOTEST) -run 'TestExploits|TestQuickGarden' ./eval/garden
+	@HEADGATE_TEST_ENGINE=net/http $(GOTEST) -run TestPagesRun ./server/cmd/headgate
 	@$(MAKE) -s engine STREAMS=10000000
 	@$(GOTEST) -tags long -run TestReadersAgreeForLong ./eval/readers
 	@echo "== what requests cost in the end, and a store that is well on a machine that is too busy"

@@ -122,7 +122,7 @@ func newFront(addr string, p endpoint.Profile) (*front, error) {
 		ReadHeaderTimeout: 10 * time.Second,
 		Protocols:         protocols,
 	}
-	if os.Getenv(harness.Engine) == "fast" {
+	if os.Getenv(harness.Engine) != "net/http" {
 		f.fast = engine.New(f.http)
 		go f.fast.Serve(l)
 		return f, nil

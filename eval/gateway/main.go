@@ -190,8 +190,9 @@ func (s *site) close() {
 
 const (
 	nginxRow   = "nginx, limit_req"
-	fastRow    = "Headgate, `engine: fast`"
-	netHTTPRow = "Headgate, `upstream_client: net/http`"
+	fastRow    = "Headgate"
+	engineRow  = "Headgate, `engine: net/http`"
+	netHTTPRow = "Headgate, `engine` and `upstream_client: net/http`"
 )
 
 func (s *site) start() error {
@@ -245,7 +246,9 @@ func (s *site) start() error {
 		s.proxies = append(s.proxies, made)
 	}
 	for i, own := range []struct{ name, setting string }{
-		{fastRow, "engine: fast"}, {"Headgate", "engine: net/http"}, {netHTTPRow, "upstream_client: net/http"},
+		{fastRow, "engine: auto"},
+		{engineRow, "engine: net/http"},
+		{netHTTPRow, "engine: net/http\nupstream_client: net/http"},
 	} {
 		made := proxy{name: own.name, token: s.token}
 		for w := range ways {

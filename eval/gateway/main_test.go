@@ -21,7 +21,7 @@ func TestEveryProxy(t *testing.T) {
 	if err := run(args, &out, &progress); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
-	for _, name := range []string{nginxRow, "HAProxy", "Envoy", "| Headgate |", fastRow, netHTTPRow} {
+	for _, name := range []string{nginxRow, "HAProxy", "Envoy", "| Headgate |", engineRow, netHTTPRow} {
 		rows := 0
 		for line := range strings.Lines(out.String()) {
 			if strings.Contains(line, name) && !strings.Contains(line, "| 0.0 |") {

@@ -19,7 +19,7 @@ func (s *site) memory(n int, rest time.Duration) (string, error) {
 	table := page.Table{{fmt.Sprintf("%d idle connections", n), "MiB before",
 		fmt.Sprintf("MiB %v after the last answer", rest), fmt.Sprintf("MiB %v after a burst", rest)}}
 	for i, own := range []struct{ name, setting string }{
-		{fastRow, "engine: fast"}, {"Headgate", "engine: net/http"},
+		{fastRow, "engine: auto"}, {engineRow, "engine: net/http"},
 	} {
 		most := strconv.Itoa(n + 400)
 		g, err := s.headgate(fmt.Sprint("idle", i), s.api, own.setting+"\nclients:\n  max_connections: "+most+

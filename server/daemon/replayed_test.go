@@ -50,6 +50,7 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 	dir := t.TempDir()
 	written := filepath.Join(dir, "decisions.log")
 	exp := time.Now().Unix() + 300
+	const batches = 9
 	t.Run("a gateway", func(t *testing.T) { // whose end writes the last lines
 		p := newProcess(t, rules, withSecret(t), func(c *config.Config) {
 			c.DecisionLog.File, c.DecisionLog.PerSecond, c.DecisionLog.AdmittedOneIn = written, 100_000, 1
@@ -129,11 +130,14 @@ func TestADecisionLogIsDecidedAgain(t *testing.T) {
 			ask(rng, fmt.Sprintf("203.0.113.%d", rng.IntN(3)), "", "/v1/items", "/v1/items/9")
 			ask(rng, "192.0.2.1", "", "/v1/items/9")
 		}
+		for range batches { // of calls alone, which are over before those of the address are, however quick all is
+			ask(rng, "203.0.113.7", "", "/v1/rpc")
+		}
 	})
 	got, side, _ := decidedAgain(t, conf, rules, written)
-	if got.Format != "decisions" || got.Unread != 0 || got.Missing != 0 || got.Lines != 6*150+2*60 {
+	if got.Format != "decisions" || got.Unread != 0 || got.Missing != 0 || got.Lines != 6*150+2*60+batches {
 		t.Errorf("%d lines as %s, %d unread %v, %d missing; want all of %d", got.Lines, got.Format, got.Unread,
-			got.Faults, got.Missing, 6*150+2*60)
+			got.Faults, got.Missing, 6*150+2*60+batches)
 	}
 	if got.Settled["blocked"] != 60 || got.Settled["unknown_endpoint"]+got.Settled["invalid_target"] == 0 {
 		t.Errorf("settled otherwise: %v, want 60 blocked, and what has no endpoint", got.Settled)

@@ -31,12 +31,13 @@ type answer struct {
 	out      []byte // to be sent: in small, or in large
 	small    []byte
 	large    *[mostOut]byte
-	held     []byte // of a body whose length is not known
-	names    []string
-	status   int   // 0 until it is told
-	length   int64 // that was declared; -1 if none was
-	written  int64 // of the body
-	ended    bool  // the head is in out, or sent
+	held     []byte   // of a body whose length is not known
+	names    []string // of what was announced to trail
+	order    []string // of fields, as they are written
+	status   int      // 0 until it is told
+	length   int64    // that was declared; -1 if none was
+	written  int64    // of the body
+	ended    bool     // the head is in out, or sent
 	chunked  bool
 	closes   bool // the connection ends after it
 	bodiless bool // by its status
@@ -51,7 +52,7 @@ func (a *answer) begin(c *conn, toHEAD, closes bool) {
 	a.room.Reset()
 	*a = answer{
 		c: c, header: a.header, room: a.room, toHEAD: toHEAD, closes: closes, length: -1, small: a.small,
-		out: a.small[:0], held: a.held[:0], names: a.names[:0],
+		out: a.small[:0], held: a.held[:0], names: a.names[:0], order: a.order[:0],
 	}
 }
 
@@ -115,12 +116,30 @@ func (a *answer) statusLine(status int) {
 	a.out = append(a.out, "\r\n"...)
 }
 
-// fields writes what the handler set, but for what frames the answer: that is decided when it is known how long it is.
+// sorted are the names of the fields that the handler set, in the order in which net/http writes them: whoever reads two
+// answers one beside the other finds the same field in the same place.
+func (a *answer) sorted() []string {
+	a.order = a.order[:0]
+	for name := range a.header {
+		a.order = append(a.order, name)
+	}
+	slices.Sort(a.order)
+	return a.order
+}
+
+// fields writes what the handler set, but for what frames the answer, unless the handler said how long it is: else that
+// is decided when it is known.
 func (a *answer) fields(last bool) {
 	date := !last
-	for name, values := range a.header {
+	for _, name := range a.sorted() {
+		values := a.header[name]
 		switch name {
-		case "Transfer-Encoding", "Content-Length":
+		case "Transfer-Encoding":
+			continue
+		case "Content-Length":
+			if last && a.length >= 0 && !a.bodiless {
+				a.contentLength(a.length)
+			}
 			continue
 		case "Connection":
 			if last && len(values) > 0 && hasClose(values) {
@@ -180,28 +199,28 @@ var lineEndsToBlanks = strings.NewReplacer("\r", " ", "\n", " ")
 // endHead frames the answer. first is how its body begins, and whole says that it is all of it.
 func (a *answer) endHead(first []byte, whole bool) {
 	a.ended = true
-	if _, set := a.header["Content-Type"]; !set && !a.bodiless && len(first) > 0 && a.sniffs() {
-		a.field("Content-Type", http.DetectContentType(first))
-	}
 	trails := len(a.names) > 0
 	for name := range a.header {
 		trails = trails || strings.HasPrefix(name, http.TrailerPrefix)
 	}
 	switch {
-	case a.bodiless:
-	case a.length >= 0:
-		a.contentLength(a.length)
+	case a.bodiless || a.length >= 0:
 	case whole && !trails && (!a.toHEAD || a.written > 0):
 		a.length = a.written
 		a.contentLength(a.length)
 	case a.toHEAD:
 	default:
 		a.chunked = true
-		a.out = append(a.out, "Transfer-Encoding: chunked\r\n"...)
+	}
+	if _, set := a.header["Content-Type"]; !set && !a.bodiless && len(first) > 0 && a.sniffs() {
+		a.field("Content-Type", http.DetectContentType(first))
 	}
 	a.closes = a.closes || a.c.server.leaving.Load()
 	if a.closes {
 		a.out = append(a.out, "Connection: close\r\n"...)
+	}
+	if a.chunked {
+		a.out = append(a.out, "Transfer-Encoding: chunked\r\n"...)
 	}
 	a.out = append(a.out, "\r\n"...)
 }
@@ -370,7 +389,8 @@ func (a *answer) finish(whole bool) (more bool) {
 
 // trailer writes the fields that were announced, and those that a handler marked as such.
 func (a *answer) trailer() {
-	for name, values := range a.header {
+	for _, name := range a.sorted() {
+		values := a.header[name]
 		marked, ok := strings.CutPrefix(name, http.TrailerPrefix)
 		switch {
 		case ok:

@@ -186,7 +186,9 @@ func (s *session) free() {
 	s.head = head{fields: s.head.fields[:0], marks: s.head.marks[:0]}
 	s.blank, s.target, s.r, s.w, s.least = nil, "", 0, 0, 0
 	s.request, s.url, s.parsed = http.Request{}, url.URL{}, url.URL{}
-	s.answer = answer{header: s.answer.header, room: s.answer.room, small: s.answer.small, held: s.answer.held[:0]}
+	clear(s.answer.order[:cap(s.answer.order)])
+	s.answer = answer{header: s.answer.header, room: s.answer.room, small: s.answer.small, held: s.answer.held[:0],
+		order: s.answer.order[:0]}
 	sessions.Put(s)
 }
 
