@@ -22,7 +22,7 @@ UNWATCHED := $(foreach p,sqlite/lib libc memory,-gcflags=modernc.org/$(p)=-race=
 .DEFAULT_GOAL := help
 VULN := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-.PHONY: quick load soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge edge-bench algorithms overhead policies rivals churn scaling nemesis mutants attacks garden garden-kinds garden-long fuzz clean
+.PHONY: quick load soak dist packages deployment kubernetes clients clients-sockets doors doors-bench engine gateway vuln help build run test lint fmt width vet staticcheck modules portable proofs valkey unit long mysql deps bench wasm edge edge-bench algorithms overhead policies rivals churn scaling nemesis worlds mutants attacks garden garden-kinds garden-long fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -245,6 +245,10 @@ scaling: ## run 1, 2, 4 and 8 gateways before one API, with faults and other lim
 
 nemesis: ## break gateways and their store at random, in virtual time: SEEDS=how many, FIRST=from which, or SEED=one EVENTS=0,3
 	cd eval && go test -count=1 -timeout 0 -run 'TestNemesis(OfPlaces|OfClasses)?$$' ./nemesis -args -seeds=$(SEEDS) -first=$(FIRST) -seed=$(SEED) -events=$(EVENTS)
+
+WORLDS ?= 1000
+worlds: ## draw everything that rules can say at random, with callers, clocks and corrections, and hold the library to a ledger: WORLDS=how many, FIRST=from which
+	go test -count=1 -timeout 0 -run TestEverythingTogether ./charge -args -worlds=$(WORLDS) -first=$(FIRST)
 
 mutants: ## plant bugs, one after the other, and see that tests and nemesis catch them, write docs/benchmarks/mutants.md (half an hour)
 	go run ./eval/mutants

@@ -3,6 +3,7 @@ package charge_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -17,6 +18,11 @@ import (
 	"github.com/headgate-io/headgate/internal/race"
 	"github.com/headgate-io/headgate/key"
 	"github.com/headgate-io/headgate/policy"
+)
+
+var (
+	worlds     = flag.Int("worlds", 40, "how many worlds TestEverythingTogether draws")
+	firstWorld = flag.Uint64("first", 0, "the seed of the first of them")
 )
 
 // Whatever rules say, alone or together, some things hold. Here all that they can say is drawn at random, with callers,
@@ -292,7 +298,7 @@ func (w *company) run(steps int) {
 // past its block. No more requests are under way than may be, and each gives back its own place.
 func TestEverythingTogether(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range uint64(race.Fewer(40)) {
+	for seed := *firstWorld; seed < *firstWorld+uint64(race.Fewer(*worlds)); seed++ {
 		synctest.Test(t, func(t *testing.T) {
 			w := newCompany(t, seed)
 			w.run(600)
