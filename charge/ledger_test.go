@@ -137,13 +137,18 @@ func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
 	return allowed, err
 }
 
+// lowersAfter reports whether a rate is lower for a while after now than it was made last: by a clock that was set back.
+func lowersAfter(now, within int64, l *rate.Lowered) bool {
+	return l != nil && l.Elapsed(now, now+within) < within/rate.Whole*int64(l.Part())
+}
+
 // comesBack notes who was told to come again at a time at which there is no room yet, though nobody else came. Of
 // places among the requests under way nobody knows when there is.
 func (l *ledger) comesBack(ctx context.Context, now int64, takes []bucket.Take, outs []bucket.Outcome) {
 	for i, out := range outs[:len(takes)] {
 		t := &takes[i]
-		if out.Allowed || out.Unknown || out.RetryAfter == 0 || t.Since > now || // the limit changes, by this clock
-			isPlaces(&t.Shape) {
+		if out.Allowed || out.Unknown || out.RetryAfter == 0 || isPlaces(&t.Shape) ||
+			t.Since > now || lowersAfter(now, int64(out.RetryAfter), t.Lowered) { // the limit changes, by this clock
 			continue
 		}
 		var then [1]bucket.Outcome
