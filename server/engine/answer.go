@@ -116,8 +116,8 @@ func (a *answer) statusLine(status int) {
 	a.out = append(a.out, "\r\n"...)
 }
 
-// sorted are the names of the fields that the handler set, in the order in which net/http writes them: whoever reads two
-// answers one beside the other finds the same field in the same place.
+// sorted are the names of the fields that the handler set, in the order in which net/http writes
+// them: whoever reads two answers one beside the other finds the same field in the same place.
 func (a *answer) sorted() []string {
 	a.order = a.order[:0]
 	for name := range a.header {
