@@ -137,7 +137,8 @@ func (l *ledger) TryConsume(ctx context.Context, now int64, takes []bucket.Take,
 	return allowed, err
 }
 
-// lowersAfter reports whether a rate is lower for a while after now than it was made last: by a clock that was set back.
+// lowersAfter reports whether a rate is lower for a while after now than it was made last: by a clock
+// that was set back.
 func lowersAfter(now, within int64, l *rate.Lowered) bool {
 	return l != nil && l.Elapsed(now, now+within) < within/rate.Whole*int64(l.Part())
 }
