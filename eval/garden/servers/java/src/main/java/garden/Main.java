@@ -5,7 +5,6 @@ import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.File;
 import java.io.IOException;
-import java.nio.file.Files;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.regex.Pattern;
@@ -80,8 +79,7 @@ public final class Main {
             server.join();
             return;
         }
-        File dir = Files.createTempDirectory("garden").toFile();
-        dir.deleteOnExit();
+        File dir = new File(System.getenv("HOME")); // of this server, and gone with it
         Tomcat tomcat = new Tomcat();
         tomcat.setBaseDir(dir.getPath());
         tomcat.setHostname("127.0.0.1");
