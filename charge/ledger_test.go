@@ -93,10 +93,10 @@ func (l *ledger) note(now int64, takes []bucket.Take) {
 		l.windows[t.Key] = l.windows[t.Key] || !t.Shape.Algorithm.Drains()
 		if was, known := l.last[t.Key]; !known || was.Shape != t.Shape || was.Since != t.Since {
 			l.moved[t.Key] = l.moved[t.Key] || known
-			own := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}
+			own, first := rate.Past{Shape: t.Shape, Since: t.Since, Before: t.Before}, len(l.entries[t.Key])
 			for e := &own; e != nil && (e == &own || known && e.Since > was.Since); e = e.Before {
 				if e.Shape != (rate.Shape{}) {
-					l.entries[t.Key] = append(l.entries[t.Key], entry{at: l.inOrder(&t, e.Since, false),
+					l.entries[t.Key] = slices.Insert(l.entries[t.Key], first, entry{at: l.inOrder(&t, e.Since, false),
 						most: tokensOf(&e.Shape), drains: drainsOf(&e.Shape)})
 				}
 			}
