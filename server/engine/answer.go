@@ -40,6 +40,8 @@ type answer struct {
 	ended    bool     // the head is in out, or sent
 	chunked  bool
 	closes   bool // the connection ends after it
+	said     bool // the head says so
+	sayAt    int  // where it would, in out; 0 if it does or is sent
 	bodiless bool // by its status
 	err      error
 }
@@ -142,10 +144,10 @@ func (a *answer) fields(last bool) {
 			}
 			continue
 		case "Connection":
-			if last && len(values) > 0 && hasClose(values) {
-				a.closes = true
+			if !last || !hasClose(values) {
+				continue
 			}
-			continue
+			a.closes, a.said = true, true
 		case "Date":
 			date = true
 		case "Content-Type":
@@ -216,13 +218,26 @@ func (a *answer) endHead(first []byte, whole bool) {
 		a.field("Content-Type", http.DetectContentType(first))
 	}
 	a.closes = a.closes || a.c.server.leaving.Load()
-	if a.closes {
-		a.out = append(a.out, "Connection: close\r\n"...)
+	if a.sayAt = len(a.out); a.closes {
+		a.sayClose()
 	}
 	if a.chunked {
 		a.out = append(a.out, "Transfer-Encoding: chunked\r\n"...)
 	}
 	a.out = append(a.out, "\r\n"...)
+}
+
+const closing = "Connection: close\r\n"
+
+// sayClose has the head say that the connection ends after the answer, unless it does, or was sent.
+func (a *answer) sayClose() {
+	if a.said || a.sayAt == 0 {
+		return
+	}
+	a.out = append(a.out, closing...)
+	copy(a.out[a.sayAt+len(closing):], a.out[a.sayAt:])
+	copy(a.out[a.sayAt:], closing)
+	a.said = true
 }
 
 // sniffs reports whether the media type of a body is told by its first bytes.
@@ -312,7 +327,7 @@ var larges = sync.Pool{New: func() any { return new([mostOut]byte) }}
 // send sends what there is.
 func (a *answer) send() {
 	a.write(a.out)
-	a.out = a.out[:0]
+	a.out, a.sayAt = a.out[:0], 0
 }
 
 func (a *answer) write(p []byte) {
@@ -368,7 +383,9 @@ func (a *answer) finish(whole bool) (more bool) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	a.closes = a.closes || !whole
+	if a.closes = a.closes || !whole; a.closes {
+		a.sayClose()
+	}
 	if !a.ended {
 		a.endHead(a.held, true)
 		a.release()

@@ -407,7 +407,9 @@ func (c *conn) serveOne() (more bool) {
 		}
 		c.target = h.target
 	}
-	c.r += h.size
+	if c.r += h.size; c.w == len(c.buf) {
+		c.makeRoom()
+	}
 	c.least = leastNext
 	r := &c.request
 	*r = *c.blank
@@ -443,6 +445,15 @@ func (c *conn) serveOne() (more bool) {
 	c.phase.Store(c.server.tick.Load()<<tickBits | forNext)
 	// Who ends the Server sees the wait, or is seen here.
 	return !c.server.leaving.Load()
+}
+
+// makeRoom moves what was read of the body, or of the next request, to where the head was: else whoever watches the
+// client has nowhere to read to.
+func (c *conn) makeRoom() {
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	c.w = copy(c.buf, c.buf[c.r:c.w])
+	c.r = 0
 }
 
 // setHeader fills the header with the fields of the head.
@@ -489,15 +500,18 @@ func (c *conn) give(to net.Conn) {
 	c.server.others.give(to)
 }
 
-// closeGently ends what is sent and reads on for a moment: a socket with unread bytes is reset when it is closed, and
-// the answer is lost.
+// closeGently ends what is sent, and waits for a moment: a socket with unread bytes is reset when it is closed, and the
+// answer is lost to a client that still sends. It reads no more than a part of that.
 func (c *conn) closeGently() {
 	half, ok := c.net.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_ = c.net.SetReadDeadline(time.Now().Add(lingers))
-	_, _ = io.CopyN(io.Discard, c.net, 256<<10)
+	by := time.Now().Add(lingers)
+	_ = c.net.SetReadDeadline(by)
+	if _, err := io.CopyN(io.Discard, c.net, 256<<10); err == nil {
+		time.Sleep(time.Until(by))
+	}
 }
 
 const lingers = 500 * time.Millisecond

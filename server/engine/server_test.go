@@ -13,10 +13,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate-io/headgate/internal/streams"
@@ -273,10 +275,12 @@ func undated(text []byte) string {
 	}), "")
 }
 
-// heads are the lines of answers but those of bodies, and Date.
+var dates = regexp.MustCompile(`Date: [^\r]*`)
+
+// heads are the lines of answers but those of bodies, and the time in Date.
 func heads(text []byte) string {
 	var lines []string
-	for head := range strings.SplitSeq(undated(text), "HTTP/1.1 ") {
+	for head := range strings.SplitSeq(dates.ReplaceAllString(string(text), "Date"), "HTTP/1.1 ") {
 		head, _, _ = strings.Cut(head, "\r\n\r\n")
 		lines = append(lines, head)
 	}
@@ -367,19 +371,31 @@ func TestRequestAndEndAtOnce(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	began, over := make(chan bool), make(chan error)
 	e, at := started(t, quiet(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		began <- true
 		<-r.Context().Done()
 		over <- r.Context().Err()
 	})))
-	c := dial(t, at)
-	_, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
-	<-began
-	_ = c.Close()
-	for !watched(e) {
-		e.look() // as time would
-	}
-	if err := <-over; err != context.Canceled {
-		t.Errorf("the context ended by %v", err)
+	for _, length := range []int{0, 100, maxHead, 3 * maxHead} { // also where what is read at once fills the buffer
+		c := dial(t, at)
+		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", length,
+			strings.Repeat("x", length))
+		<-began
+		_ = c.Close()
+		for end := time.After(10 * time.Second); ; {
+			e.look() // as time would
+			select {
+			case err := <-over:
+				if err != context.Canceled {
+					t.Errorf("the context ended by %v", err)
+				}
+			case <-end:
+				t.Fatalf("with a body of %d bytes nobody notices that the client left", length)
+			case <-time.After(time.Millisecond):
+				continue
+			}
+			break
+		}
 	}
 }
 
@@ -569,10 +585,13 @@ func TestUnreadBodies(t *testing.T) {
 		if r.URL.Path == "/half" {
 			_, _ = io.ReadFull(r.Body, make([]byte, 2))
 		}
+		if r.URL.Path == "/told" {
+			w.Header().Set("Content-Length", "9")
+		}
 		_, _ = io.WriteString(w, r.Method+r.URL.Path)
 	})))
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
-	for _, path := range []string{"/unread", "/half"} {
+	for _, path := range []string{"/unread", "/half", "/told"} {
 		// Here: skipped.
 		c := dial(t, at)
 		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"+
@@ -597,6 +616,30 @@ func TestUnreadBodies(t *testing.T) {
 			t.Errorf("%s: behind the answer came %q", path, rest)
 		}
 	}
+}
+
+// sending is a client that sends without end, and looks at nothing.
+type sending struct {
+	net.Conn
+	read int
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	s.read += len(p)
+	return len(p), nil
+}
+func (s *sending) CloseWrite() error               { return nil }
+func (s *sending) SetReadDeadline(time.Time) error { return nil }
+
+// Who still sends has time to look for the answer, and is read for no longer than that takes.
+func TestEndsAreAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, began := new(sending), time.Now()
+		(&conn{net: client}).closeGently()
+		if waited := time.Since(began); waited != lingers || client.read > 512<<10 {
+			t.Errorf("waited %v and read %d bytes, want %v and a part", waited, client.read, lingers)
+		}
+	})
 }
 
 // Under TLS HTTP/1.1 is served here and HTTP/2 by net/http, which also answers who speaks no TLS.
