@@ -447,8 +447,8 @@ func (c *conn) serveOne() (more bool) {
 	return !c.server.leaving.Load()
 }
 
-// makeRoom moves what was read of the body, or of the next request, to where the head was: else whoever watches the
-// client has nowhere to read to.
+// makeRoom moves what was read of the body, or of the next request, to where the head was: else
+// whoever watches the client has nowhere to read to.
 func (c *conn) makeRoom() {
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
@@ -500,8 +500,8 @@ func (c *conn) give(to net.Conn) {
 	c.server.others.give(to)
 }
 
-// closeGently ends what is sent, and waits for a moment: a socket with unread bytes is reset when it is closed, and the
-// answer is lost to a client that still sends. It reads no more than a part of that.
+// closeGently ends what is sent, and waits for a moment: a socket with unread bytes is reset when it
+// is closed, and the answer is lost to a client that still sends. It reads no more than a part of that.
 func (c *conn) closeGently() {
 	half, ok := c.net.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
