@@ -41,7 +41,7 @@ type answer struct {
 	chunked  bool
 	closes   bool // the connection ends after it
 	said     bool // the head says so
-	sayAt    int  // where it would, in out; 0 if it does or is sent
+	sayAt    int  // where in out the head would say so; 0 unless it waits to be sent
 	bodiless bool // by its status
 	err      error
 }

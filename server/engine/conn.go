@@ -510,7 +510,7 @@ func (c *conn) closeGently() {
 	by := time.Now().Add(lingers)
 	_ = c.net.SetReadDeadline(by)
 	if _, err := io.CopyN(io.Discard, c.net, 256<<10); err == nil {
-		time.Sleep(time.Until(by))
+		time.Sleep(time.Until(by)) // as net/http does: Shutdown waits for it, Close does not
 	}
 }
 
