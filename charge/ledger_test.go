@@ -195,7 +195,7 @@ func (l *ledger) Correct(ctx context.Context, now int64, changes []bucket.Change
 			l.add(c.Key, entry{at: now, units: moved[i], unit: c.Shape.Unit})
 		case moved[i] < 0:
 			l.serve(c.Key, c.Charged, l.actual)
-			l.add(c.Key, entry{at: now, unit: c.Shape.Unit}) // what a clock that is set back brings later counts from here
+			l.add(c.Key, entry{at: now, unit: c.Shape.Unit}) // what an earlier clock brings counts from here
 		}
 	}
 	return err

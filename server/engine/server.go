@@ -241,40 +241,6 @@ func ticks(d time.Duration) int64 {
 	return int64((d+scanEvery-1)/scanEvery) + 1
 }
 
-// handover is the listener of the net/http server.
-type handover struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-	addr  net.Addr
-}
-
-func (h *handover) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close has what comes later refused.
-func (h *handover) Close() error {
-	h.once.Do(func() { close(h.done) })
-	return nil
-}
-
-func (h *handover) Addr() net.Addr { return h.addr }
-
-// give hands a connection over, or closes it if nobody serves any more.
-func (h *handover) give(c net.Conn) {
-	select {
-	case h.conns <- c:
-	case <-h.done:
-		_ = c.Close()
-	}
-}
-
 // logf tells the log of the net/http server.
 func (e *Server) logf(format string, about ...any) {
 	if e.http.ErrorLog != nil {
